@@ -59,3 +59,34 @@ class LocalProtocolError(SkippyError):
 
 class RemoteProtocolError(SkippyError):
     """The peer broke the wire protocol; the connection cannot go on."""
+
+
+class FailureCode(IntEnum):
+    """Why a stage gave a request up; travels in a Failure reply (contract, "Wire")."""
+
+    PROTOCOL = 1
+    KIND_NOT_SERVED = 2
+    KV_FULL = 3
+    BAD_BATCH = 4
+    STAGE_LOST = 5
+    FENCED = 6
+    CANCELLED = 7
+    TIMEOUT = 8
+    SAMPLING = 9
+    INTERNAL = 10
+
+
+class StageFailureError(SkippyError):
+    """One request could not go on; names the stage and the reason.
+
+    Args:
+        code: The failure code that travels on the wire.
+        stage_index: The stage the failure is about.
+        message: What happened, where, and what to do.
+    """
+
+    def __init__(self, code: FailureCode, stage_index: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.stage_index = stage_index
+        self.message = message
