@@ -1,0 +1,70 @@
+"""llama.cpp's log lines become records of ours, with their level.
+
+Errors of a load are also kept for a while: they are the reason to show when the
+library only answers with a null pointer.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import logging
+from typing import Any
+
+from skippyd.runtime.llama.bindings import address_of, llama
+from skippyd.runtime.llama.native import LOG_WRITE, LogSink, native
+
+
+logger = logging.getLogger("skippyd.llama")
+
+LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
+LOWEST_LEVEL = 3  # warnings; llama.cpp says too much below that
+KEPT_ERRORS = 8
+
+_recent_errors: collections.deque[str] = collections.deque(maxlen=KEPT_ERRORS)
+_partial: list[str] = []
+_references: list[Any] = []  # C keeps the addresses: these must stay alive
+
+
+def route_logs() -> None:
+    """Send llama.cpp's warnings and errors to our logger; once per process."""
+    if _references:
+        return
+    library = native()
+    if library is None:
+        callback = llama().ggml_log_callback(_from_python)
+        _references.append(callback)
+        llama().llama_log_set(callback, None)
+        return
+    sink = LogSink(LOWEST_LEVEL, LOG_WRITE(_write))
+    set_log = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
+        address_of(llama().llama_log_set)
+    )
+    _references.extend((sink, set_log))
+    set_log(address_of(library.skippy_log), ctypes.addressof(sink))
+
+
+def take_recent_errors() -> str:
+    """Error lines since the last call, joined; empty when there were none."""
+    text = "; ".join(_recent_errors)
+    _recent_errors.clear()
+    return text
+
+
+def _from_python(level: int, text: bytes, _user: object) -> None:
+    if level >= LOWEST_LEVEL:
+        _write(level, text)
+
+
+def _write(level: int, text: bytes) -> None:
+    """Gather pieces up to a line end: one record is one line."""
+    _partial.append(text.decode(errors="replace"))
+    if not _partial[-1].endswith("\n"):
+        return
+    line = "".join(_partial).strip()
+    _partial.clear()
+    if not line:
+        return
+    logger.log(LEVELS.get(level, logging.INFO), "%s", line)
+    if LEVELS.get(level) == logging.ERROR:
+        _recent_errors.append(line)
