@@ -1,0 +1,55 @@
+# Two commands matter: `make run` and `make test`. Both keep their environment in .venv,
+# reuse it when it is current, and say on standard error what they are doing.
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+ARGS ?=
+FAST := not native and not process and not slow
+
+.PHONY: help run test test-fast bench soak lint format lock native clean \
+	environment-run environment-dev
+
+help: ## list the commands
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+
+run: environment-run ## ask a question of a model cut into three stages, and keep serving
+	@exec $(BIN)/skippyd demo $(ARGS)
+
+test: environment-dev ## everything: linters, types, unit, native and process tests
+	@exec $(BIN)/python -m pytest $(ARGS)
+
+test-fast: environment-dev ## what needs no native code and no processes, under 90 s
+	@exec $(BIN)/python -m pytest -m "$(FAST)" $(ARGS)
+
+bench: environment-run ## measure; the last line of standard output is JSON
+	@exec $(BIN)/skippyd bench $(ARGS)
+
+soak: environment-dev ## the property tests with a hundred times the examples
+	@SKIPPY_HYPOTHESIS_PROFILE=soak exec $(BIN)/python -m pytest -m "not native and not process" $(ARGS)
+
+lint: environment-dev ## format check, lint, types, import contracts
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: environment-dev ## rewrite the files as the formatter wants them
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+lock: ## resolve the newest allowed versions into both lock files
+	@packaging/lock.sh
+
+native: environment-run ## compile the native part if its source changed
+
+environment-run:
+	@packaging/environment.sh run
+
+environment-dev:
+	@packaging/environment.sh dev
+
+clean: ## remove the environment and everything built
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache \
+		.import_linter_cache .hypothesis .coverage*
+	rm -f skippyd/runtime/llama/libskippy_native.so*
+	find skippyd skippyctl tests -name __pycache__ -type d -prune -exec rm -rf {} +
