@@ -1,6 +1,5 @@
 # Two commands matter: `make run` and `make test`. Both keep their environment in .venv,
 # reuse it when it is current, and say on standard error what they are doing.
-MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 ARGS ?=

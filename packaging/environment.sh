@@ -49,7 +49,7 @@ create() {
 install_requirements() {
     find_compiler || die "a C++ compiler is needed to build llama.cpp and none of" \
         "${CXX:-c++, g++, clang++} is there; on Debian and Ubuntu: apt-get install g++"
-    pip="$venv/bin/python -m pip --disable-pip-version-check --quiet"
+    pip="$venv/bin/python -m pip --disable-pip-version-check -qq"
     [ "$($venv/bin/python -c 'import pip; print(pip.__version__)')" = "$PIP_VERSION" ] ||
         $pip install "pip==$PIP_VERSION"
     llama=$(sed -n 's/^llama-cpp-python==\([0-9.]*\).*/\1/p' requirements.lock)
@@ -62,7 +62,7 @@ install_requirements() {
 
 install_project() {
     say "building the native part and installing skippyd in place"
-    $venv/bin/python -m pip --disable-pip-version-check --quiet \
+    $venv/bin/python -m pip --disable-pip-version-check -qq \
         install --no-deps --no-build-isolation --editable .
 }
 
