@@ -34,17 +34,23 @@ Parser: TypeAlias = Generator[None, None, T]
 """A parser in progress: yields while bytes are missing, returns its value."""
 
 
+def _boundary_bytes(reader: ByteReader) -> int:
+    return reader.boundary_bytes
+
+
 @attrs.define(eq=False)
 class ByteReader:
     """Received bytes, handed out in exact pieces."""
 
     boundary_bytes: int
     """Size of the first element of every value; asked for at a boundary."""
+    _need: int = attrs.field(
+        init=False, default=attrs.Factory(_boundary_bytes, takes_self=True)
+    )
     _chunk: memoryview = attrs.field(init=False, factory=lambda: memoryview(b""))
     _offset: int = attrs.field(init=False, default=0)
     _later: deque[memoryview] = attrs.field(init=False, factory=deque)
     _partial: bytearray = attrs.field(init=False, factory=bytearray)
-    _need: int = attrs.field(init=False, default=0)
     _what: str = attrs.field(init=False, default="")
     taken: int = attrs.field(init=False, default=0)
     """Bytes of the current value that are already parsed."""
@@ -71,8 +77,8 @@ class ByteReader:
     @property
     def held_bytes(self) -> int:
         """Bytes that arrived and are not parsed yet."""
-        later = sum(len(chunk) for chunk in self._later)
-        return len(self._partial) + len(self._chunk) - self._offset + later
+        held = len(self._partial) + len(self._chunk) - self._offset
+        return held + sum(map(len, self._later)) if self._later else held
 
     @property
     def missing_bytes(self) -> int:
@@ -134,8 +140,8 @@ def _parse_forever(
     what: str,
     done: list[T],
 ) -> Parser[None]:
+    reader.begin(what)
     while True:
-        reader.begin(what)
         value = yield from parse(reader)
         done.append(value)
         reader.begin(what)
@@ -163,7 +169,6 @@ class Parsing(Generic[T]):
 
     def __attrs_post_init__(self) -> None:
         self._reader = ByteReader(self.boundary_bytes)
-        self._reader.begin(self.what)
         self._running = _parse_forever(self._reader, self.parse, self.what, self._done)
 
     def receive_data(self, data: Payload) -> None:
