@@ -36,7 +36,12 @@ from skippyd.core.coordinator.memory import (
     PersistQuarantine,
     Tombstone,
 )
-from skippyd.core.coordinator.messages import LoadStage, Origin, StopStage
+from skippyd.core.coordinator.messages import (
+    CancelPrepareStage,
+    LoadStage,
+    Origin,
+    StopStage,
+)
 from skippyd.core.coordinator.reasons import (
     LoadRefusalReason,
     PrepareRefusalReason,
@@ -210,18 +215,28 @@ class ClaimFence:
             now: The moment of the decision.
         """
         record = self._record(stop.key)
-        current = term_to_reach(stop, record, running)
-        reason = self._stop_reason(stop, record, running, origin, now)
-        if reason is not None:
-            return StopRefused(
-                reason=reason, term=stop.coordinator_term, current_term=current or None
-            )
         term = stop.coordinator_term
+        reason = self._stop_reason(stop, running, origin, now)
+        if reason is None and not self._has_room_for_stop(stop, record):
+            reason = StopRefusalReason.TOO_MANY_STOPS
+        if reason is not None:
+            return self._stop_refusal(stop, running, reason)
         is_accepted = term > 0 and record.is_accepted(stop.stage, term)
         return StopAllowed(
             ends_stage=running is not None and running.coordinator_term == term,
             leaves_tombstone=term > record.term or is_accepted,
         )
+
+    def check_cancel(
+        self,
+        cancel: CancelPrepareStage,
+        prepared: LoadStage | None,
+        origin: Origin,
+        now: Instant,
+    ) -> StopRefused | None:
+        """Return why a preparation must not be cancelled; the rules of a stop hold."""
+        reason = self._stop_reason(cancel, prepared, origin, now)
+        return None if reason is None else self._stop_refusal(cancel, prepared, reason)
 
     def bury(self, stop: StopStage) -> tuple[PersistFence, ...]:
         """Remember for good that a run was stopped; empty when it is known already."""
@@ -306,21 +321,12 @@ class ClaimFence:
             return self._remember(
                 FenceRecord(key=claim.key, claim=claim, tombstones=early)
             )
-        self._renew(claim, now)
+        held = self._leases.get(claim.key)
+        fresh = Lease.received(claim, now)
+        self._leases[claim.key] = fresh if held is None else held.renewed_by(fresh)
         if claim.lease_until_unix_ms <= record.claim.lease_until_unix_ms:
             return ()
         return self._remember(attrs.evolve(record, claim=claim))
-
-    def _renew(self, claim: CoordinatorClaim, now: Instant) -> None:
-        held = self._leases.get(claim.key)
-        fresh = Lease.received(claim, now)
-        if held is None:
-            self._leases[claim.key] = fresh
-        elif fresh.until_unix_ms > held.until_unix_ms:
-            deadline_ms = max(held.deadline_boottime_ms, fresh.deadline_boottime_ms)
-            self._leases[claim.key] = attrs.evolve(
-                fresh, deadline_boottime_ms=deadline_ms
-            )
 
     def _unfenced_load_reason(
         self, key: ClaimKey, origin: Origin, now: Instant
@@ -350,29 +356,40 @@ class ClaimFence:
 
     def _stop_reason(
         self,
-        stop: StopStage,
-        record: FenceRecord,
-        running: LoadStage | None,
+        stop: StopStage | CancelPrepareStage,
+        meant: LoadStage | None,
         origin: Origin,
         now: Instant,
     ) -> StopRefusalReason | None:
         term = stop.coordinator_term
+        record = self._record(stop.key)
         if term <= 0 and origin is not Origin.ADMIN:
             return StopRefusalReason.UNFENCED_FROM_NETWORK
         if not are_usable(stop):
             return StopRefusalReason.UNUSABLE_FIELD
-        if term < term_to_reach(stop, record, running):
+        if term < term_to_reach(stop, record, meant):
             return StopRefusalReason.STALE_TERM
         if self._is_too_far(term, record, now):
             return StopRefusalReason.TERM_TOO_FAR_AHEAD
-        if is_old_generation(stop, running):
+        if is_old_generation(stop, meant):
             return StopRefusalReason.STALE_GENERATION
-        if term > record.term and not self._has_room_for_early_stop(stop, record):
-            return StopRefusalReason.TOO_MANY_STOPS
         return None
 
-    def _has_room_for_early_stop(self, stop: StopStage, record: FenceRecord) -> bool:
-        if record.is_stopped(stop.coordinator_term, stop.stage.run_id):
+    def _stop_refusal(
+        self,
+        stop: StopStage | CancelPrepareStage,
+        meant: LoadStage | None,
+        reason: StopRefusalReason,
+    ) -> StopRefused:
+        current = term_to_reach(stop, self._record(stop.key), meant)
+        return StopRefused(
+            reason=reason, term=stop.coordinator_term, current_term=current or None
+        )
+
+    def _has_room_for_stop(self, stop: StopStage, record: FenceRecord) -> bool:
+        if stop.coordinator_term <= record.term or record.is_stopped(
+            stop.coordinator_term, stop.stage.run_id
+        ):
             return True
         early = sum(stone.term > record.term for stone in record.tombstones)
         return early < MAX_EARLY_STOPS and self._has_room(stop.key)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from skippyd.core.coordinator.claim import CoordinatorClaim, is_storable
 from skippyd.core.coordinator.memory import FenceRecord
-from skippyd.core.coordinator.messages import LoadStage, Origin, StopStage
+from skippyd.core.coordinator.messages import (
+    CancelPrepareStage,
+    LoadStage,
+    Origin,
+    StopStage,
+)
 from skippyd.core.coordinator.reasons import LoadRefusalReason, PrepareRefusalReason
 from skippyd.ids import Term
 
@@ -48,7 +53,7 @@ def prepare_reason(
     return None
 
 
-def are_usable(request: LoadStage | StopStage) -> bool:
+def are_usable(request: LoadStage | StopStage | CancelPrepareStage) -> bool:
     """Say whether the fields that a node would keep are there, short and valid."""
     key, stage = request.key, request.stage
     fields = (
@@ -63,7 +68,7 @@ def are_usable(request: LoadStage | StopStage) -> bool:
 
 
 def term_to_reach(
-    stop: StopStage, record: FenceRecord, running: LoadStage | None
+    stop: StopStage | CancelPrepareStage, record: FenceRecord, running: LoadStage | None
 ) -> Term:
     """Return the least term that a stop needs here, 0 when any will do.
 
@@ -75,7 +80,9 @@ def term_to_reach(
     return max(record.term, running_term)
 
 
-def is_old_generation(stop: StopStage, running: LoadStage | None) -> bool:
+def is_old_generation(
+    stop: StopStage | CancelPrepareStage, running: LoadStage | None
+) -> bool:
     """Say whether a stop was meant for an earlier load of the running stage."""
     return (
         running is not None

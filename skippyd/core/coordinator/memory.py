@@ -105,6 +105,16 @@ class Lease:
             deadline_boottime_ms=now.boottime_ms + duration_ms,
         )
 
+    def renewed_by(self, fresh: Lease) -> Lease:
+        """Return the lease after a renewal: it never ends earlier on either clock.
+
+        One that does not end later on the wall clock is a late duplicate.
+        """
+        if fresh.until_unix_ms <= self.until_unix_ms:
+            return self
+        deadline_ms = max(self.deadline_boottime_ms, fresh.deadline_boottime_ms)
+        return attrs.evolve(fresh, deadline_boottime_ms=deadline_ms)
+
     def is_held(self, now: Instant) -> bool:
         """Say whether a load may start now; both ends are exclusive (I4)."""
         return (

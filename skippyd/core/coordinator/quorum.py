@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 
 import attrs
 
 from skippyd.ids import ModelId, NodeId
-from typing import TYPE_CHECKING
+
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 
 from skippyd.core.coordinator.claim import CoordinatorClaim
 from skippyd.core.coordinator.messages import LoadStage
-from typing import TYPE_CHECKING
+
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
