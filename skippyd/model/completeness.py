@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 BLOCK_NAME = re.compile(r"blk\.(0|[1-9]\d{0,4})\.(.+)")
 """A layer's tensor: its index, then its name within the layer."""
 
-MATRIX_DIMENSIONS = 2
+TOKENS_KEY = "tokenizer.ggml.tokens"
 
 _FETCH = "fetch or convert the whole model again"
 
@@ -108,10 +108,24 @@ def _check_embedding(model: GgufModel) -> None:
         if name not in tensors:
             raise model.fail(f"tensor {name!r} is missing", _FETCH)
     width = model.required_int("embedding_length")
+    rows = vocabulary_rows(model)
     shape = tensors[INPUT_EMBEDDING].shape
-    if len(shape) != MATRIX_DIMENSIONS or shape[0] != width:
+    if shape != (width, rows):
         raise model.fail(
-            f"tensor {INPUT_EMBEDDING!r} has the shape {shape}; "
-            f"{model.key('embedding_length')} is {width}",
+            f"tensor {INPUT_EMBEDDING!r} has the shape {shape}; the metadata say "
+            f"{width} by {rows} tokens",
             _FETCH,
         )
+
+
+def vocabulary_rows(model: GgufModel) -> int:
+    """Number of tokens by the metadata: the vocabulary's, else `vocab_size`.
+
+    Raises:
+        ModelError: Neither is there.
+    """
+    tokens = model.metadata.get(TOKENS_KEY)
+    rows = model.optional_int("vocab_size") if tokens is None else tokens.count
+    if rows is None:
+        raise model.fail("says nothing about its vocabulary", _FETCH)
+    return rows

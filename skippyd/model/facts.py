@@ -8,7 +8,7 @@ import attrs
 
 from skippyd.errors import RefusedError
 from skippyd.model.architectures import INPUT_EMBEDDING, OUTPUT_TENSORS
-from skippyd.model.completeness import block_tensor
+from skippyd.model.completeness import block_tensor, vocabulary_rows
 from skippyd.model.gguf_types import TENSOR_TYPES_BY_NAME
 from skippyd.model.layer_shapes import key_length, kv_head_counts, value_length
 from skippyd.model.slice_metadata import TOKENIZER_MODEL_KEY
@@ -103,7 +103,7 @@ def model_facts(model: GgufModel) -> ModelFacts:
         layer_count=model.layer_count,
         width=model.required_int("embedding_length"),
         context_length=model.required_int("context_length"),
-        vocab_size=_vocab_size(model),
+        vocab_size=vocabulary_rows(model),
         has_tokenizer=has_tokenizer(model),
         is_tied=is_tied(model),
         weight_bytes=sum(layers) + embedding + output + other,
@@ -120,16 +120,3 @@ def model_facts(model: GgufModel) -> ModelFacts:
 def has_tokenizer(model: GgufModel) -> bool:
     """Whether the file brings a vocabulary with it."""
     return (model.text(TOKENIZER_MODEL_KEY) or "none") not in _NO_TOKENIZERS
-
-
-def _vocab_size(model: GgufModel) -> int:
-    tokens = model.metadata.get("tokenizer.ggml.tokens")
-    if tokens is not None:
-        return tokens.count
-    given = model.optional_int("vocab_size")
-    if given is not None:
-        return given
-    rows = [t.shape[-1] for t in model.tensors if t.name == INPUT_EMBEDDING]
-    if not rows:
-        raise model.fail("says nothing about its vocabulary", "convert the model again")
-    return rows[0]

@@ -92,7 +92,7 @@ class FileSource:
             case FileRange(part_index, file_offset):
                 self._read_file(part_index, file_offset + inside, target)
             case Zeros():
-                target[:] = bytes(len(target))
+                _clear(target)
             case _:
                 assert_never(segment.data)
 
@@ -109,6 +109,13 @@ class FileSource:
                     "shorter while it was in use: fetch the model again"
                 )
             done += count
+
+
+def _clear(target: memoryview) -> None:
+    zeros = memoryview(bytes(min(len(target), COPY_BYTES)))
+    for start in range(0, len(target), COPY_BYTES):
+        piece = target[start : start + COPY_BYTES]
+        piece[:] = zeros[: len(piece)]
 
 
 def write_slice(model_slice: ModelSlice, file: BinaryIO) -> None:

@@ -14,6 +14,7 @@ import attrs
 import gguf
 import numpy as np
 from gguf.quants import quantize
+
 from support.tiny_tokenizer import add_tokenizer, quiet_token_ids, token_texts
 
 
@@ -262,7 +263,8 @@ class _TensorWriter:
 
     def _draw(self, shape: tuple[int, ...], *, gain: float) -> npt.NDArray[np.float32]:
         deviation = gain / np.sqrt(shape[-1])
-        return (self.rng.standard_normal(shape) * deviation).astype(np.float32)
+        drawn = self.rng.standard_normal(shape, dtype=np.float32)
+        return drawn * np.float32(deviation)
 
     def _add(self, name: str, values: npt.NDArray[np.float32]) -> None:
         kind = QUANTISED.get(self.spec.dtype)

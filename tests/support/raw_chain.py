@@ -9,12 +9,14 @@ from __future__ import annotations
 import ctypes
 import os
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 import llama_cpp
 import numpy as np
+
 from skippyd.model.slice_rules import ALL_RULES, SliceRules
 from skippyd.model.slicing import slice_model
 from skippyd.model.source import write_slice
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
+
     from skippyd.model.gguf_model import GgufModel
     from skippyd.model.slicing import ModelSlice
 
@@ -50,10 +53,12 @@ _EVAL_CALLBACK = ctypes.CFUNCTYPE(
 _LOG_LINES: list[str] = []
 
 
-@llama_cpp.llama_log_callback
-def _keep_log(level: int, text: bytes, _: ctypes.c_void_p) -> None:
+def _keep_log(level: int, text: bytes, user_data: int | None) -> None:
     _LOG_LINES.append(text.decode("utf-8", "replace"))
     del _LOG_LINES[:-40]
+
+
+_LOG_CALLBACK = llama_cpp.llama_log_callback(_keep_log)
 
 
 class LoadError(Exception):
@@ -79,7 +84,7 @@ def loaded_stage(
     Raises:
         LoadError: llama.cpp refused the file.
     """
-    llama_cpp.llama_log_set(_keep_log, ctypes.c_void_p(0))
+    llama_cpp.llama_log_set(_LOG_CALLBACK, ctypes.c_void_p(0))
     llama_cpp.llama_backend_init()
     params = llama_cpp.llama_model_default_params()
     params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
@@ -202,7 +207,7 @@ def run_chain(
     bounds = [0, *cuts, model.layer_count]
     with ExitStack() as stack:
         stages: list[RawStage] = []
-        for start, end in zip(bounds, bounds[1:], strict=False):
+        for start, end in pairwise(bounds):
             described = slice_model(model, start, end, rules=rules)
             descriptor = stack.enter_context(slice_in_memory(described))
             capture = None if described.is_final else described.capture_tensor
