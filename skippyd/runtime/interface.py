@@ -77,7 +77,7 @@ class StageRuntime(Protocol):
         *,
         position: int,
         tokens: Sequence[int],
-        activation: bytes | memoryview | None,
+        activation: bytes | bytearray | memoryview | None,
         predict: bool,
     ) -> StepResult:
         """Run rows of one session; a position behind its end rewinds it first."""

@@ -88,7 +88,7 @@ class LlamaStageRuntime:
         *,
         position: int,
         tokens: Sequence[int],
-        activation: bytes | memoryview | None,
+        activation: bytes | bytearray | memoryview | None,
         predict: bool,
     ) -> StepResult:
         """Run rows of one session; a position behind its end rewinds it first.

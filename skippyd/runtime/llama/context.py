@@ -69,7 +69,7 @@ class BatchPart:
     sequence: int
     position: int
     tokens: Sequence[int] = ()
-    activation: bytes | memoryview | None = None
+    activation: bytes | bytearray | memoryview | None = None
     wants_logits: bool = False
 
 

@@ -10,7 +10,7 @@ import ctypes
 import functools
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from skippyd.errors import SkippyError
 
@@ -30,7 +30,7 @@ class NativeMismatchError(SkippyError):
 class Capture(ctypes.Structure):
     """Mirror of `skippy_capture`."""
 
-    _fields_ = [
+    _fields_: ClassVar[Any] = [
         ("target", ctypes.c_char * 64),
         ("buffer", ctypes.c_void_p),
         ("capacity_bytes", ctypes.c_size_t),
@@ -44,7 +44,7 @@ class Capture(ctypes.Structure):
 class StreamSegment(ctypes.Structure):
     """Mirror of `skippy_segment`."""
 
-    _fields_ = [
+    _fields_: ClassVar[Any] = [
         ("offset", ctypes.c_uint64),
         ("length", ctypes.c_uint64),
         ("memory", ctypes.c_char_p),
@@ -59,7 +59,7 @@ LOG_WRITE = ctypes.CFUNCTYPE(None, ctypes.c_int32, ctypes.c_char_p)
 class LogSink(ctypes.Structure):
     """Mirror of `skippy_log_sink`."""
 
-    _fields_ = [
+    _fields_: ClassVar[Any] = [
         ("lowest_level", ctypes.c_int32),
         ("write", LOG_WRITE),
     ]

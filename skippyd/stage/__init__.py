@@ -1,0 +1,8 @@
+"""The stage process: lanes, the way downstream, predictions on their way back.
+
+Owns connections that carry messages of the wire protocol and what each message makes
+the runtime do. Refuses to know about HTTP, OpenAI and coordination. Read `lane.py`
+first: it is what a message does; `service.py` is where connections come from.
+"""
+
+from __future__ import annotations

@@ -1,0 +1,126 @@
+"""Opening a connection to another stage: connect, prove the run, await its ready."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from skippyd.core.wire.auth import connection_token
+from skippyd.core.wire.encode import encode_auth_preamble
+from skippyd.core.wire.ready import ReadyParser
+from skippyd.errors import (
+    FailureCode,
+    RemoteProtocolError,
+    SkippyError,
+    StageFailureError,
+)
+from skippyd.net.tcp import dial, prepare, receive, send_buffers
+
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from skippyd.net.tcp import Address
+    from skippyd.stage.node import StageNode, StageTimings
+
+RETRY_SECONDS = 0.5
+
+
+class NotThereError(SkippyError):
+    """Nothing accepts connections at an address (yet)."""
+
+
+def open_connection(
+    address: Address,
+    *,
+    purpose: str,
+    run_key: bytes | None,
+    source_host: str | None,
+    timings: StageTimings,
+    io_timeout_s: float,
+) -> socket.socket:
+    """Connect to a stage and wait until it says that it is ready.
+
+    Raises:
+        NotThereError: Nothing accepts there.
+        RemoteProtocolError: What is there is no stage of this run and generation.
+    """
+    try:
+        connection = dial(
+            address, source_host=source_host, timeout_s=timings.connect_attempt
+        )
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise NotThereError(f"cannot connect to {address}: {reason}") from error
+    try:
+        prepare(connection, io_timeout_s=timings.ready)
+        if run_key is not None:
+            token = connection_token(run_key, purpose)
+            send_buffers(connection, [encode_auth_preamble(token)])
+        _await_ready(connection, address)
+        prepare(connection, io_timeout_s=io_timeout_s)
+    except OSError as error:
+        connection.close()
+        reason = error.strerror or str(error)
+        raise NotThereError(f"{address} did not become ready: {reason}") from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_to_stage(
+    node: StageNode,
+    address: Address,
+    index: int,
+    purpose: str,
+    *,
+    patience_s: float,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> socket.socket:
+    """Connect to a stage of the chain, trying again until patience runs out.
+
+    Raises:
+        StageFailureError: It is not there, or is not of this run; names it, says why
+            and what to do.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            return open_connection(
+                address,
+                purpose=purpose,
+                run_key=node.config.transport_auth,
+                source_host=node.config.bind_addr.host,
+                timings=node.timings,
+                io_timeout_s=node.timings.frame,
+            )
+        except RemoteProtocolError as error:
+            raise StageFailureError(
+                FailureCode.PROTOCOL,
+                index,
+                f"{node.name_of(index)} at {address} refused or does not speak this "
+                f"protocol: {error}",
+            ) from error
+        except NotThereError as error:
+            if is_stopped() or time.monotonic() + RETRY_SECONDS > deadline:
+                raise StageFailureError(
+                    FailureCode.STAGE_LOST,
+                    index,
+                    f"{node.name_of(index)} at {address} is not there: {error}; "
+                    "start it, or correct its endpoint in the configuration",
+                ) from error
+        time.sleep(RETRY_SECONDS)
+
+
+def _await_ready(connection: socket.socket, address: Address) -> None:
+    parser = ReadyParser()
+    while parser.next_ready() is None:
+        data = receive(connection, parser.wanted_bytes)
+        if not data:
+            raise RemoteProtocolError(
+                f"{address} closed the connection before it was ready: it is of "
+                "another run (transport_auth differs) or has no room for more lanes"
+            )
+        parser.receive_data(data)

@@ -1,0 +1,199 @@
+"""Driving a chain: a prompt in, tokens out, over whatever reaches stage 0.
+
+The driver speaks the wire protocol to stage 0, either to a lane in the same process
+(stage 0's own OpenAI server) or over a connection (verify, bench, a diagnostic
+client). It knows one session at a time.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING, Protocol, TypedDict
+
+import attrs
+
+from skippyd.core.wire import requests
+from skippyd.errors import FailureCode, StageFailureError
+from skippyd.ids import RequestId, SessionId
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from skippyd.core.wire.messages import StageMessage
+    from skippyd.core.wire.replies import StageReply, StageStats
+    from skippyd.core.wire.sampling import SamplingBlock
+    from skippyd.stage.lane import StageLane
+    from skippyd.stage.links import ReplyLink
+
+PREFILL_CREDIT = 3
+
+
+class _Ids(TypedDict):
+    request_id: RequestId
+    session_id: SessionId
+
+
+class ChainTransport(Protocol):
+    """How messages reach stage 0 and replies come back."""
+
+    def send(self, message: StageMessage) -> None:
+        """Hand a message to stage 0."""
+        ...
+
+    def receive(self) -> StageReply:
+        """The next reply, in the order of the messages."""
+        ...
+
+
+class LaneTransport:
+    """A lane of this very process: a message is handled in the caller's thread.
+
+    Args:
+        make_lane: Builds the lane around the function its replies go to.
+    """
+
+    def __init__(
+        self, make_lane: Callable[[Callable[[StageReply], None]], StageLane]
+    ) -> None:
+        self._replies: collections.deque[StageReply] = collections.deque()
+        self.lane = make_lane(self._replies.append)
+
+    def send(self, message: StageMessage) -> None:
+        """Let the lane do what the message asks."""
+        self.lane.handle(message)
+
+    def receive(self) -> StageReply:
+        """The reply the lane has given."""
+        if not self._replies:
+            raise StageFailureError(
+                FailureCode.INTERNAL, self.lane.node.index, "the lane gave no reply"
+            )
+        return self._replies.popleft()
+
+
+@attrs.define(eq=False)
+class LinkTransport:
+    """A connection to stage 0.
+
+    Args:
+        link: The connection.
+        timeout_s: How long a reply may take.
+    """
+
+    link: ReplyLink
+    timeout_s: float
+
+    def send(self, message: StageMessage) -> None:
+        """Write the message."""
+        self.link.send(message)
+
+    def receive(self) -> StageReply:
+        """Wait for the next reply."""
+        return self.link.wait_reply(self.timeout_s, "the driver")
+
+
+@attrs.define(eq=False, kw_only=True)
+class ChainDriver:
+    """One session on a chain.
+
+    Args:
+        transport: The way to stage 0.
+        request_id: Identity of the request on the wire.
+        session_id: Identity of the session.
+        chunk: Prefill chunk in tokens.
+    """
+
+    transport: ChainTransport
+    request_id: int
+    session_id: int
+    chunk: int
+    prompt_token_count: int = 0
+    length: int = 0
+    stats: StageStats | None = None
+    _pending: int = 0
+    _step: int = 0
+
+    def prefill(
+        self,
+        tokens: Sequence[int],
+        *,
+        before_chunk: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Compute tokens without drawing, chunk by chunk.
+
+        Args:
+            tokens: What follows the session's present end.
+            before_chunk: Called before each chunk; may raise to stop there.
+        """
+        self.prompt_token_count = self.length + len(tokens)
+        for start in range(0, len(tokens), self.chunk):
+            before_chunk()
+            self._prefill_chunk(tuple(tokens[start : start + self.chunk]))
+
+    def configure(self, sampling: SamplingBlock | None) -> None:
+        """Set how tokens are drawn, and make sure predictions have a way back."""
+        self._control(
+            requests.configure_generation(
+                **self._ids(),
+                prompt_token_count=self.prompt_token_count,
+                sampling=sampling,
+            )
+        )
+
+    def decode(self, token: int) -> int:
+        """Compute one token and return the one drawn after it."""
+        self.transport.send(
+            requests.decode(
+                **self._ids(),
+                pos_start=self.length,
+                token=token,
+                prompt_token_count=self.prompt_token_count,
+                decode_step=self._step,
+            )
+        )
+        self.length += 1
+        self._step += 1
+        return self.transport.receive().predicted
+
+    def trim(self, keep: int) -> None:
+        """Forget everything from position `keep` on."""
+        self._control(requests.trim_session(**self._ids(), keep_token_count=keep))
+        self.length = min(self.length, keep)
+
+    def stop(self) -> None:
+        """End the session on every stage; the lane stays good for another."""
+        self._control(requests.stop(**self._ids()))
+        self.length = 0
+
+    def drain(self) -> None:
+        """Take the ACKs of all prefill chunks."""
+        while self._pending:
+            self._pending -= 1
+            self.transport.receive()
+
+    def _prefill_chunk(self, tokens: tuple[int, ...]) -> None:
+        while self._pending >= PREFILL_CREDIT:
+            self._pending -= 1
+            self.transport.receive()
+        self.transport.send(
+            requests.prefill(
+                **self._ids(),
+                pos_start=self.length,
+                tokens=tokens,
+                prompt_token_count=self.prompt_token_count,
+            )
+        )
+        self._pending += 1
+        self.length += len(tokens)
+
+    def _control(self, message: StageMessage) -> None:
+        self.drain()
+        self.transport.send(message)
+        self.stats = self.transport.receive().stats
+
+    def _ids(self) -> _Ids:
+        return {
+            "request_id": RequestId(self.request_id),
+            "session_id": SessionId(self.session_id),
+        }

@@ -1,0 +1,173 @@
+"""One end of a connection that carries replies: the way downstream, and predictions.
+
+A link belongs to one lane thread, which reads it; the forwarder may write it too.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+
+from skippyd.core.wire.decode import ReplyParser
+from skippyd.core.wire.encode import encode_message
+from skippyd.core.wire.replies import Failure
+from skippyd.errors import FailureCode, RemoteProtocolError, StageFailureError
+from skippyd.net.tcp import interrupt, receive, send_buffers
+
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Sequence
+
+    from skippyd.core.wire.messages import StageMessage
+    from skippyd.core.wire.replies import StageReply
+
+RECEIVE_BYTES = 262_144
+
+
+class Pollable(Protocol):
+    """Anything with a descriptor."""
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        ...
+
+
+@attrs.define(eq=False)
+class ReplyLink:
+    """A connection to another stage on which replies come back.
+
+    Args:
+        connection: The connected, ready socket.
+        peer_index: The stage at the other end.
+        peer_name: Its name for messages people read.
+    """
+
+    connection: socket.socket
+    peer_index: int
+    peer_name: str = attrs.field(kw_only=True)
+    _parser: ReplyParser = attrs.Factory(ReplyParser)
+
+    def fileno(self) -> int:
+        """Descriptor to poll."""
+        return self.connection.fileno()
+
+    def send(self, message: StageMessage) -> None:
+        """Write a message.
+
+        Raises:
+            StageFailureError: The stage is lost; its own last words if it had any.
+        """
+        try:
+            self.write(message)
+        except OSError as error:
+            raise self.write_failure(error) from error
+
+    def write(self, message: StageMessage) -> None:
+        """Write a message and leave the reason of a failure to whoever reads.
+
+        Raises:
+            OSError: The connection broke, or the peer stopped reading.
+        """
+        send_buffers(self.connection, encode_message(message))
+
+    def write_failure(self, error: OSError) -> StageFailureError:
+        """Why a write failed: the stage's last words, or that it is lost."""
+        return self._last_words() or self._lost(str(error))
+
+    def next_buffered(self) -> StageReply | None:
+        """A reply that has already arrived whole.
+
+        Raises:
+            StageFailureError: It is a failure, or no reply at all.
+        """
+        try:
+            reply = self._parser.next_reply()
+        except RemoteProtocolError as error:
+            raise self._broken(str(error)) from error
+        if isinstance(reply, Failure):
+            raise StageFailureError(reply.code, reply.stage_index, reply.text)
+        return reply
+
+    def pump(self) -> None:
+        """Read what has arrived; call when the descriptor is readable.
+
+        Raises:
+            StageFailureError: The stage closed the connection.
+        """
+        try:
+            data = receive(self.connection, RECEIVE_BYTES)
+        except OSError as error:
+            raise self._lost(str(error)) from error
+        if not data:
+            raise self._lost("it closed the connection")
+        self._parser.receive_data(data)
+
+    def wait_reply(self, timeout_s: float, waited_for: str) -> StageReply:
+        """Wait for the next reply.
+
+        Raises:
+            StageFailureError: None came in time, or the stage is lost.
+        """
+        deadline = time.monotonic() + timeout_s
+        while (reply := self.next_buffered()) is None:
+            left = deadline - time.monotonic()
+            if left <= 0 or not wait_readable([self], left):
+                raise StageFailureError(
+                    FailureCode.TIMEOUT,
+                    self.peer_index,
+                    f"{self.peer_name} did not answer {waited_for} within "
+                    f"{timeout_s:g} s; it hangs or is overloaded",
+                )
+            self.pump()
+        return reply
+
+    def interrupt(self) -> None:
+        """Wake the thread that waits on this link."""
+        interrupt(self.connection)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+    def _last_words(self) -> StageFailureError | None:
+        """The failure a stage sent before its end of the connection broke."""
+        try:
+            while self.next_buffered() is None:
+                if not wait_readable([self], 0):
+                    return None
+                self.pump()
+        except StageFailureError as error:
+            return error
+        return None
+
+    def _lost(self, reason: str) -> StageFailureError:
+        return StageFailureError(
+            FailureCode.STAGE_LOST,
+            self.peer_index,
+            f"{self.peer_name} is lost: {reason}; see its log, and start it again",
+        )
+
+    def _broken(self, reason: str) -> StageFailureError:
+        return StageFailureError(
+            FailureCode.PROTOCOL,
+            self.peer_index,
+            f"{self.peer_name} broke the protocol: {reason}",
+        )
+
+
+def wait_readable(sources: Sequence[Pollable], timeout_s: float | None) -> list[int]:
+    """Descriptors among `sources` that are readable; empty when time ran out.
+
+    Args:
+        sources: Links, sockets, descriptors.
+        timeout_s: How long to wait; None is for ever.
+    """
+    poller = select.poll()
+    for source in sources:
+        poller.register(source.fileno(), select.POLLIN)
+    timeout_ms = None if timeout_s is None else max(0.0, timeout_s * 1000)
+    return [descriptor for descriptor, _events in poller.poll(timeout_ms)]

@@ -1,0 +1,131 @@
+"""Direct prediction return: which connection carries the tokens of which request.
+
+At the final stage a sink is the connection that stage 0 opened, or that the final
+stage dialled. At stage 0 a waiter is a lane that will take over a connection the final
+stage dials. Both are found by (request id, session id).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import attrs
+
+from skippyd.core.wire.encode import encode_reply
+from skippyd.errors import FailureCode, StageFailureError
+from skippyd.net.tcp import send_buffers
+
+
+if TYPE_CHECKING:
+    import socket
+
+    from skippyd.core.wire.replies import Failure, StageReply
+
+FlowKey = tuple[int, int]
+PENDING_SINKS_MAX = 64
+
+
+@attrs.define(eq=False)
+class ReturnSink:
+    """A connection that carries predictions; several lanes may share it."""
+
+    connection: socket.socket
+    _lock: threading.Lock = attrs.Factory(threading.Lock)
+
+    def send(self, reply: StageReply | Failure) -> None:
+        """Write one reply.
+
+        Raises:
+            OSError: The connection broke, or nobody reads it.
+        """
+        with self._lock:
+            send_buffers(self.connection, [encode_reply(reply)])
+
+
+class ReturnSinks:
+    """Sinks of the final stage."""
+
+    def __init__(self) -> None:
+        self._sinks: dict[FlowKey, ReturnSink] = {}
+        self._changed = threading.Condition()
+
+    def __len__(self) -> int:
+        return len(self._sinks)
+
+    def bind(self, key: FlowKey, sink: ReturnSink) -> None:
+        """Let a connection carry a flow's predictions; the newest one wins.
+
+        Raises:
+            StageFailureError: Too many flows wait.
+        """
+        with self._changed:
+            if key not in self._sinks and len(self._sinks) >= PENDING_SINKS_MAX:
+                raise StageFailureError(
+                    FailureCode.PROTOCOL,
+                    -1,
+                    f"too many pending prediction return sinks: {PENDING_SINKS_MAX}",
+                )
+            self._sinks[key] = sink
+            self._changed.notify_all()
+
+    def find(self, key: FlowKey) -> ReturnSink | None:
+        """The flow's sink."""
+        return self._sinks.get(key)
+
+    def wait(self, key: FlowKey, timeout_s: float) -> ReturnSink | None:
+        """The flow's sink, waited for: it comes over another connection."""
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while (sink := self._sinks.get(key)) is None:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return None
+                self._changed.wait(left)
+            return sink
+
+    def drop(self, key: FlowKey) -> None:
+        """Forget a flow."""
+        with self._changed:
+            self._sinks.pop(key, None)
+
+    def drop_connection(self, sink: ReturnSink) -> None:
+        """Forget every flow of a connection that ended."""
+        with self._changed:
+            for key in [k for k, s in self._sinks.items() if s is sink]:
+                del self._sinks[key]
+
+
+class ReturnWaiters:
+    """Lanes of stage 0 that wait for the final stage to dial."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[FlowKey, list[socket.socket]] = {}
+        self._lock = threading.Lock()
+
+    def expect(self, key: FlowKey) -> None:
+        """Announce that a connection for this flow may come."""
+        with self._lock:
+            self._waiting[key] = []
+
+    def offer(self, key: FlowKey, connection: socket.socket) -> bool:
+        """Hand a dialled connection to the lane that waits; False when none does."""
+        with self._lock:
+            if key not in self._waiting:
+                return False
+            self._waiting[key].append(connection)
+            return True
+
+    def take(self, key: FlowKey) -> socket.socket | None:
+        """The connection that was offered, if one was; the wait goes on."""
+        with self._lock:
+            offered = self._waiting.get(key)
+            return offered.pop() if offered else None
+
+    def forget(self, key: FlowKey) -> None:
+        """End the wait; a connection nobody took is closed."""
+        with self._lock:
+            offered = self._waiting.pop(key, [])
+        for connection in offered:
+            connection.close()
