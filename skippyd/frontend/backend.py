@@ -26,11 +26,18 @@ class NoFreeLaneError(SkippyError):
 
 
 class Vocabulary(Protocol):
-    """The tokenizer of the model at stage 0."""
+    """The tokenizer of the model at stage 0.
+
+    `tokenize` is called from worker threads, also from several at one time.
+    """
 
     @property
     def control_texts(self) -> tuple[str, ...]:
-        """Texts of the control and user-defined tokens, such as `<|im_start|>`."""
+        """Texts of the tokens that `parse_special=False` leaves as text.
+
+        Control and unknown tokens, such as `<|im_start|>`; not user-defined ones,
+        which a tokenizer reads as tokens in any text.
+        """
         ...
 
     @property
@@ -67,7 +74,10 @@ class Vocabulary(Protocol):
         ...
 
     def piece(self, token: int) -> bytes:
-        """Bytes of a token as text; may end inside a UTF-8 character."""
+        """Bytes of a token as text; may end inside a UTF-8 character.
+
+        Empty for control tokens: they never show in an answer.
+        """
         ...
 
     def is_end(self, token: int) -> bool:
@@ -81,7 +91,7 @@ class SamplingChoice:
 
     Args:
         temperature: 0 is greedy.
-        top_p: Nucleus mass, above 0 and at most 1.
+        top_p: Nucleus mass, 0 to 1; at least one token is always kept.
         top_k: 0 is off.
         min_p: 0 is off.
         seed: u32; None lets the backend draw one, which it reports.
