@@ -112,20 +112,24 @@ class HeaderWindow:
 
         A vocabulary has hundreds of thousands of them, hence the bare loop.
         """
-        total = 0
         unpack = _LENGTH.unpack_from
+        first = position = self.position
+        end = self.part.file_bytes
+        begin, window, last = 0, b"", -1
         for _ in range(count):
-            start = self.position - self._window_start
-            if start < 0 or start + 8 > len(self._window):
+            if position - begin > last:
+                self.position = position
                 self.require(8, what)
                 self._refill(8)
-                start = 0
-            (length,) = unpack(self._window, start)
-            if length > longest or length > self.part.file_bytes - self.position - 8:
+                begin, window = self._window_start, self._window
+                last = len(window) - 8
+            (length,) = unpack(window, position - begin)
+            if length > longest or position + 8 + length > end:
+                self.position = position
                 self.fail(f"{what} holds a string of {length} bytes")
-            total += length
-            self.position += 8 + length
-        return total
+            position += 8 + length
+        self.position = position
+        return position - first - 8 * count
 
     def _refill(self, count: int) -> None:
         wanted = max(count, min(WINDOW_BYTES, self.bytes_left))
