@@ -22,7 +22,7 @@ from skippyd.stage.links import wait_readable
 
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
     from skippyd.stage.node import StageNode
 
@@ -86,6 +86,7 @@ class LanePool:
     health: ChainHealth = LOADING
     _idle: list[PooledLane] = attrs.Factory(list)
     _leased: set[PooledLane] = attrs.Factory(set)
+    _retired: list[PooledLane] = attrs.Factory(list)
     _wake: trio.Event = attrs.Factory(trio.Event)
 
     def lease(self) -> PooledLane:
@@ -109,9 +110,9 @@ class LanePool:
         self._idle.append(pooled)
 
     def retire(self, pooled: PooledLane, failure: StageFailureError) -> None:
-        """Drop a lane that failed; the keeper replaces it."""
+        """Drop a lane that failed; the keeper closes and replaces it."""
         self._leased.discard(pooled)
-        pooled.lane.close()
+        self._retired.append(pooled)
         if failure.code not in LANE_ONLY_CODES:
             self._degrade(failure)
         self._wake.set()
@@ -137,14 +138,18 @@ class LanePool:
 
     async def _bring_up(self) -> bool:
         """Fill the pool and send a canary; False when something is missing."""
+        await self._close_retired()
         try:
             while len(self._idle) + len(self._leased) < self.size:
                 self._idle.append(await self._connect())
             if self.health is not OK:
+                if not self._idle:
+                    return False  # requests of before still hold every lane
                 await self._send_canary()
         except StageFailureError as failure:
             self._degrade(failure)
-            self._drop_idle()
+            self._retired.extend(self._idle)
+            self._idle.clear()
             return False
         if self.health is not OK:
             logger.info("a canary token went through the whole chain: serving")
@@ -163,11 +168,9 @@ class LanePool:
         return PooledLane(transport)
 
     async def _send_canary(self) -> None:
-        if not self._idle:
-            return  # every lane is busy: their requests are the canaries
         pooled = self.lease()
         try:
-            await _in_lane(pooled, _canary)
+            await in_lane_thread(pooled, _canary)
         except StageFailureError as failure:
             self.retire(pooled, failure)
             raise
@@ -199,34 +202,40 @@ class LanePool:
             "loading" if loading else "degraded", failure.stage_index, failure.message
         )
 
-    def _drop_idle(self) -> None:
-        _close(self._idle)
-        self._idle.clear()
+    async def _close_retired(self) -> None:
+        # Closing releases sessions, which may wait for a running batch.
+        while self._retired:
+            await trio.to_thread.run_sync(self._retired.pop().lane.close)
 
     def _close_all(self) -> None:
-        self._drop_idle()
         for pooled in self._leased:
             pooled.lane.interrupt()
+        for pooled in [*self._idle, *self._retired]:
+            pooled.lane.close()
+        self._idle.clear()
+        self._retired.clear()
 
 
-async def _in_lane(pooled: PooledLane, run: object) -> None:
-    """Run a lane's work in a thread; a cancellation interrupts the lane."""
-    assert callable(run)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_interrupt_on_cancel, pooled.lane)
-        try:
-            await trio.to_thread.run_sync(run, pooled, abandon_on_cancel=False)
-        finally:
-            nursery.cancel_scope.cancel()
+async def in_lane_thread(pooled: PooledLane, run: Callable[[PooledLane], None]) -> None:
+    """Run a lane's work in a thread; a cancellation interrupts the lane and waits."""
+    is_done = False
 
-
-async def _interrupt_on_cancel(lane: StageLane) -> None:
-    with trio.CancelScope() as scope:
+    async def interrupt_on_cancel() -> None:
         try:
             await trio.sleep_forever()
         finally:
-            if not scope.cancel_called:
-                lane.interrupt()
+            if not is_done:
+                pooled.lane.interrupt()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(interrupt_on_cancel)
+        try:
+            await trio.to_thread.run_sync(
+                run, pooled, limiter=trio.CapacityLimiter(1), abandon_on_cancel=False
+            )
+        finally:
+            is_done = True
+            nursery.cancel_scope.cancel()
 
 
 def _canary(pooled: PooledLane) -> None:
@@ -245,8 +254,3 @@ def _news(pooled: PooledLane) -> StageFailureError | None:
     except StageFailureError as failure:
         return failure
     return None
-
-
-def _close(lanes: Iterable[PooledLane]) -> None:
-    for pooled in lanes:
-        pooled.lane.close()

@@ -34,7 +34,7 @@ from skippyd.errors import FailureCode, StageFailureError
 from skippyd.runtime.failures import AbortedError, EngineError
 from skippyd.stage.dialling import connect_to_stage
 from skippyd.stage.forwarder import Forwarder
-from skippyd.stage.links import ReplyLink
+from skippyd.stage.links import ReplyLink, wait_readable
 from skippyd.stage.node import address_of
 from skippyd.stage.return_path import FinalReturn, FirstReturn
 
@@ -126,10 +126,10 @@ class StageLane:
         Raises:
             StageFailureError: A stage failed or is lost.
         """
-        assert self.downstream is not None
+        if self.downstream is not None and wait_readable([self.downstream], 0):
+            self._take_acks(self.downstream)
         if self._first_return is not None:
             self._first_return.check_idle()
-        self._take_acks(self.downstream)
 
     def interrupt(self) -> None:
         """Make whatever this lane waits for end now; from any thread."""
