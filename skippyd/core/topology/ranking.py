@@ -25,7 +25,12 @@ from typing import TYPE_CHECKING
 import attrs
 
 from skippyd.core.topology.balance import balanced_cuts
-from skippyd.core.topology.fitting import fewest_stages, fits, prefix_bytes
+from skippyd.core.topology.fitting import (
+    fewest_stages,
+    fits,
+    prefix_bytes,
+    widest_margin,
+)
 
 
 if TYPE_CHECKING:
@@ -173,18 +178,27 @@ def _widest(
 ) -> Candidate:
     """The set with the best margins."""
     prefix = layer_prefix(model, context_length)
-    best = lay_out(sets[0], model, context_length)
-    best_margins = margins(best, prefix)
-    for chosen in sets[1:]:
-        usable = [node.usable_bytes for node in chosen]
-        # Balancing costs far more than this test, and most sets fail it.
-        if not fits(usable, prefix, int(best_margins[0])):
-            continue
+    tied = _with_widest_margin(sets, prefix)
+    best = lay_out(tied[0], model, context_length)
+    for chosen in tied[1:]:
         candidate = lay_out(chosen, model, context_length)
-        own = margins(candidate, prefix)
-        if own > best_margins:
-            best, best_margins = candidate, own
+        if margins(candidate, prefix) > margins(best, prefix):
+            best = candidate
     return best
+
+
+def _with_widest_margin(
+    sets: Sequence[Sequence[Node]], prefix: Sequence[int]
+) -> list[Sequence[Node]]:
+    """The sets whose smallest margin can be the largest of all."""
+    usable = [[node.usable_bytes for node in chosen] for chosen in sets]
+    # Scattered, a rising or falling row of margins is bisected a few times only.
+    scattered = sorted(range(len(sets)), key=lambda at: at * 40_503 % 65_536)
+    margin = -1
+    for at in scattered:
+        if fits(usable[at], prefix, margin + 1):
+            margin = widest_margin(usable[at], prefix, first=0, last=len(prefix) - 1)
+    return [sets[at] for at, own in enumerate(usable) if fits(own, prefix, margin)]
 
 
 def margins(candidate: Candidate, prefix: Sequence[int]) -> tuple[float, ...]:
