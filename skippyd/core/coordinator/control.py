@@ -21,7 +21,7 @@ from typing import assert_never
 import attrs
 
 from skippyd.core.coordinator.claim import ClaimKey, CoordinatorClaim
-from skippyd.core.coordinator.effects import (
+from skippyd.core.coordinator.control_effects import (
     Answer,
     ControlEffect,
     ControlEvent,
@@ -149,7 +149,12 @@ class StageControl:
             return (self._claim_answer(request_id, verdict),)
         stages, failed_loads = self._stages.supersede(claim)
         preparations = self._preparations.supersede(claim)
-        effects = (*persist, *stages, *preparations, *failed_loads)
+        effects: tuple[ControlEffect, ...] = (
+            *persist,
+            *stages,
+            *preparations,
+            *failed_loads,
+        )
         if not self._stages.is_fencing(claim):
             return (*effects, self._claim_answer(request_id, verdict))
         waiting = _WaitingClaim(

@@ -11,6 +11,12 @@ import attrs
 from skippyd.core.coordinator.messages import LoadStage, StageState, StageStatus
 
 
+MAX_PORT = 65_535
+
+MAX_SHOWN_CHARACTERS = 80
+"""How much of a differing value a message shows; descriptors may be long."""
+
+
 @attrs.frozen(kw_only=True)
 class EchoDifference:
     """One field in which a ready stage is not what was asked for."""
@@ -50,14 +56,16 @@ def echo_differences(
         ("admission", load.admission, status.admission),
     )
     differences = [
-        EchoDifference(field=field, sent=repr(sent), echoed=repr(echoed))
+        EchoDifference(field=field, sent=_shown(sent), echoed=_shown(echoed))
         for field, sent, echoed in pairs
         if sent != echoed
     ]
     if not has_real_port(status.bind_addr):
         differences.append(
             EchoDifference(
-                field="bind_addr", sent="a port to be bound", echoed=status.bind_addr
+                field="bind_addr",
+                sent="a port to be bound",
+                echoed=_shown(status.bind_addr),
             )
         )
     return tuple(differences)
@@ -67,4 +75,11 @@ def has_real_port(bind_addr: str) -> bool:
     """Say whether HOST:PORT names a port that was really bound (1 to 65535)."""
     _, separator, port = bind_addr.rpartition(":")
     is_number = bool(separator) and port.isascii() and port.isdecimal()
-    return is_number and len(port) <= 5 and 0 < int(port) < 2**16
+    is_short = len(port) <= len(str(MAX_PORT))
+    return is_number and is_short and 0 < int(port) <= MAX_PORT
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    is_long = len(text) > MAX_SHOWN_CHARACTERS
+    return text[:MAX_SHOWN_CHARACTERS] + "…" if is_long else text

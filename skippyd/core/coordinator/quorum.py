@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import attrs
 
 from skippyd.ids import ModelId, NodeId
-
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def quorum(planned_stage_count: int) -> int:
@@ -52,13 +46,14 @@ class Tally:
         """Whether every planned stage answered or failed to."""
         return len(self._accepts) + len(self._refusals) == len(self.planned)
 
+    @property
+    def are_all_accepted(self) -> bool:
+        """Whether every planned stage accepted: each of them must load."""
+        return len(self._accepts) == len(self.planned)
+
     def has_accepted(self, node_id: NodeId) -> bool:
         """Say whether this stage accepted."""
         return node_id in self._accepts
-
-    def have_all_accepted(self, node_ids: Iterable[NodeId]) -> bool:
-        """Say whether every one of these stages accepted."""
-        return self._accepts.issuperset(node_ids)
 
     @property
     def silent(self) -> tuple[NodeId, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import attrs
 
 from skippyd.core.coordinator.claim import ClaimKey, CoordinatorClaim
-from skippyd.core.coordinator.effects import (
+from skippyd.core.coordinator.control_effects import (
     Answer,
     ControlEffect,
     ShutDownStage,
