@@ -97,7 +97,7 @@ class AuthParser:
         expected: Purpose to token, for every connection that may be opened here.
     """
 
-    expected: Mapping[str, bytes]
+    expected: Mapping[str, bytes] = attrs.field(repr=False)  # tokens are secret
     _parsing: Parsing[bytes] = attrs.field(
         init=False, factory=lambda: Parsing(_WHAT, AUTH_HEAD.size, parse_token)
     )

@@ -72,7 +72,7 @@ class MessageParser:
         activation_width: Values of one activation row, 0 where none is expected.
     """
 
-    activation_width: int = attrs.field()
+    activation_width: int
     _parsing: Parsing[StageMessage] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:

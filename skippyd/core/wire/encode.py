@@ -75,6 +75,11 @@ def encode_message(message: StageMessage) -> list[bytes | memoryview]:
         raise LocalProtocolError(
             f"a number of {message.kind.name} does not fit its width: {error}"
         ) from error
+    except UnicodeEncodeError as error:
+        raise LocalProtocolError(
+            f"a text of {message.kind.name} cannot be UTF-8: {error.reason}"
+            f" at character {error.start}"
+        ) from error
     payload = message.raw or message.activation
     return [head, _as_bytes(payload)] if len(payload) else [head]
 
@@ -91,7 +96,7 @@ def encode_reply(reply: StageReply | Failure) -> bytes:
         return _encode_stage_reply(reply)
     except struct.error as error:
         raise LocalProtocolError(
-            f"a number of {reply} does not fit its width: {error}"
+            f"a number of a {type(reply).__name__} does not fit its width: {error}"
         ) from error
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 import attrs
 
@@ -28,6 +28,8 @@ from skippyd.errors import LocalProtocolError, RemoteProtocolError
 if TYPE_CHECKING:
     from skippyd.core.wire.activation import Payload
 
+
+_NOTHING: Final = memoryview(b"")
 
 T = TypeVar("T")
 Parser: TypeAlias = Generator[None, None, T]
@@ -47,7 +49,7 @@ class ByteReader:
     _need: int = attrs.field(
         init=False, default=attrs.Factory(_boundary_bytes, takes_self=True)
     )
-    _chunk: memoryview = attrs.field(init=False, factory=lambda: memoryview(b""))
+    _chunk: memoryview = attrs.field(init=False, default=_NOTHING)
     _offset: int = attrs.field(init=False, default=0)
     _later: deque[memoryview] = attrs.field(init=False, factory=deque)
     _partial: bytearray = attrs.field(init=False, factory=bytearray)
@@ -59,6 +61,9 @@ class ByteReader:
         """Stand at a boundary: the next element opens a new value."""
         self.taken = 0
         self._need, self._what = self.boundary_bytes, what
+        if self._offset == len(self._chunk):
+            # An idle connection does not keep the last activation alive.
+            self._chunk, self._offset = _NOTHING, 0
 
     def receive_data(self, data: Payload) -> None:
         """Keep bytes for the parser; an element in progress takes them directly."""
@@ -103,7 +108,7 @@ class ByteReader:
     def take_rest(self) -> bytes:
         """Give up everything that is not parsed yet."""
         rest = b"".join((self._partial, self._chunk[self._offset :], *self._later))
-        self._chunk, self._offset = memoryview(b""), 0
+        self._chunk, self._offset = _NOTHING, 0
         self._later.clear()
         self._partial = bytearray()
         return rest
