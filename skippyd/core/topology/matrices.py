@@ -1,10 +1,10 @@
-"""The second check: what a model's file really puts on the first and last stage.
+"""The second check: what a model's file really puts on each stage.
 
 The seed's formula counts layers only. The token embedding lies on the first
 stage, the output matrix on the last; a tied model needs its embedding on both.
-The plan by the formula stands when those bytes fit too. Otherwise the matrices
-are counted as part of the first and the last layer, and planning goes again; what
-then does not fit is refused, and the refusal names the matrix.
+The plan by the formula stands when those bytes fit too. Otherwise they are
+counted as part of the layers at the ends, and planning goes again; what then does
+not fit is refused, and the refusal names the matrix.
 """
 
 from __future__ import annotations
@@ -23,114 +23,141 @@ if TYPE_CHECKING:
     from skippyd.core.topology.request import PlanRequest
 
 
+NamedBytes = tuple[tuple[str, int], ...]
+"""Tensors outside the layers and their sizes."""
+
+
 @attrs.frozen(kw_only=True)
-class EndMatrices:
-    """Matrices outside the layers, with their names in the file.
+class OutsideTensors:
+    """What a stage holds beside its layers, by its place in the chain.
 
     Args:
-        embedding_name: The first stage's matrix.
-        embedding_bytes: Its size.
-        output_name: The last stage's matrix; the embedding again when tied.
-        output_bytes: Its size.
-        is_tied: One matrix is both, and a single stage holds it once.
+        whole: Of the only stage; a tied embedding counts once.
+        first: Of the first of several.
+        middle: Of those between.
+        last: Of the last of several.
     """
 
-    embedding_name: str
-    embedding_bytes: int
-    output_name: str
-    output_bytes: int
-    is_tied: bool
+    whole: NamedBytes
+    first: NamedBytes
+    middle: NamedBytes
+    last: NamedBytes
 
-    def on_stage(self, *, is_first: bool, is_last: bool) -> dict[str, int]:
-        """Bytes by name of what such a stage holds beside its layers."""
-        held: dict[str, int] = {}
-        if is_first:
-            held[self.embedding_name] = self.embedding_bytes
-        if is_last:
-            held[self.output_name] = self.output_bytes
-        return held
+    def on_stage(self, index: int, stage_count: int) -> NamedBytes:
+        """What stage `index` of `stage_count` holds."""
+        if stage_count == 1:
+            return self.whole
+        if index == 0:
+            return self.first
+        return self.last if index == stage_count - 1 else self.middle
 
 
 def plan_with_matrices(
-    request: PlanRequest, matrices: EndMatrices
+    request: PlanRequest, outside: OutsideTensors
 ) -> TopologyPlan | PlanRefusal:
     """Plan, then count the real bytes; the stages of the answer carry them.
 
     Args:
         request: Its model has the real weights of each layer.
-        matrices: What lies outside the layers.
+        outside: The tensors that belong to no layer.
     """
     by_formula = plan_topology(request)
     if not isinstance(by_formula, TopologyPlan):
         return by_formula
-    checked = add_matrices(by_formula, matrices)
+    checked = add_matrices(by_formula, outside)
     if isinstance(checked, TopologyPlan):
         return checked
-    both = plan_topology(_counted(request, matrices, matrices.output_bytes))
-    loads = _real_plan(request, both, matrices)
-    if loads is None and matrices.is_tied:
-        # A single stage holds a tied matrix once.
-        once = plan_topology(_counted(request, matrices, 0))
-        loads = _real_plan(request, once, matrices)
-    if loads is not None:
-        return loads
-    if isinstance(both, NoValidTopology):
-        return attrs.evolve(
-            checked,
-            largest_context=both.largest_context,
-            one_more_node_bytes=both.one_more_node_bytes,
-        )
-    return checked
+    counted = plan_topology(counted_request(request, outside))
+    # A single stage may hold less than both ends of a chain together.
+    alone = plan_topology(_alone(request, outside))
+    loading = [
+        real
+        for answer in (counted, alone)
+        if isinstance(answer, TopologyPlan)
+        and isinstance(real := _with_real_bytes(request, answer, outside), TopologyPlan)
+    ]
+    if loading:
+        return min(loading, key=_rank)
+    assert isinstance(counted, NoValidTopology)  # what it plans, loads
+    return TensorDoesNotFit(
+        tensor=checked.tensor,
+        tensor_bytes=checked.tensor_bytes,
+        stage=checked.stage,
+        context_length=by_formula.context_length,
+        minimum_context=counted.minimum_context,
+        largest_context=counted.largest_context,
+        one_more_node_bytes=counted.one_more_node_bytes,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class TightTensor:
+    """A matrix that is too much for its stage."""
+
+    tensor: str
+    tensor_bytes: int
+    stage: StageAssignment
 
 
 def add_matrices(
-    plan: TopologyPlan, matrices: EndMatrices
-) -> TopologyPlan | TensorDoesNotFit:
-    """The plan with the matrices counted, or the first one that does not fit."""
+    plan: TopologyPlan, outside: OutsideTensors
+) -> TopologyPlan | TightTensor:
+    """The plan with the tensors counted, or the first matrix that does not fit."""
     stages: list[StageAssignment] = []
     for stage in plan.stages:
-        held = matrices.on_stage(
-            is_first=stage.stage_index == 0,
-            is_last=stage.stage_index == len(plan.stages) - 1,
-        )
-        extra = sum(held.values())
+        held = outside.on_stage(stage.stage_index, len(plan.stages))
+        extra = _total(held)
         full = attrs.evolve(
             stage,
             parameter_bytes=stage.parameter_bytes + extra,
             remaining_bytes=stage.remaining_bytes - extra,
         )
         if full.remaining_bytes < 0:
-            name = max(held, key=lambda name: held[name])
-            return TensorDoesNotFit(
-                tensor=name,
-                tensor_bytes=held[name],
-                stage=full,
-                context_length=plan.context_length,
-            )
+            name, size = max(held, key=lambda named: named[1])
+            return TightTensor(tensor=name, tensor_bytes=size, stage=full)
         stages.append(full)
     return attrs.evolve(plan, stages=tuple(stages))
 
 
-def _counted(
-    request: PlanRequest, matrices: EndMatrices, last_extra_bytes: int
-) -> PlanRequest:
-    """The same question with the matrices as part of the end layers."""
+def _total(tensors: NamedBytes) -> int:
+    return sum(size for _, size in tensors)
+
+
+def counted_request(request: PlanRequest, outside: OutsideTensors) -> PlanRequest:
+    """The same question with the tensors of both ends as part of the end layers.
+
+    What every stage holds is a few vectors; it is counted on every layer.
+    """
+    weights = [w + _total(outside.middle) for w in request.model.weights()]
+    first, last = _total(outside.first), _total(outside.last)
+    weights[0] += first
+    weights[-1] += max(last, _total(outside.whole) - first)
+    return _reweighed(request, weights)
+
+
+def _alone(request: PlanRequest, outside: OutsideTensors) -> PlanRequest:
+    """The same question for one node that holds everything."""
     weights = list(request.model.weights())
-    weights[0] += matrices.embedding_bytes
-    weights[-1] += last_extra_bytes
+    weights[0] += _total(outside.whole)
+    return _reweighed(request, weights)
+
+
+def _reweighed(request: PlanRequest, weights: list[int]) -> PlanRequest:
     model = attrs.evolve(request.model, layer_weight_bytes=tuple(weights))
     return attrs.evolve(request, model=model)
 
 
-def _real_plan(
-    request: PlanRequest, answer: TopologyPlan | PlanRefusal, matrices: EndMatrices
-) -> TopologyPlan | None:
-    """The answer with its stages' real bytes, None unless it loads."""
-    if not isinstance(answer, TopologyPlan):
-        return None
+def _rank(plan: TopologyPlan) -> tuple[int, int, int]:
+    """The planner's order between plans of the same question."""
+    return (plan.estimate_us or 0, -plan.context_length, len(plan.stages))
+
+
+def _with_real_bytes(
+    request: PlanRequest, answer: TopologyPlan, outside: OutsideTensors
+) -> TopologyPlan | TightTensor:
+    """The answer's ranges with what its stages really hold."""
     known = {node.node_id: node for node in request.nodes}
     nodes = [known[stage.node_id] for stage in answer.stages]
     cuts = [0, *(stage.layer_end for stage in answer.stages)]
     stages = assign(nodes, cuts, request.model, answer.context_length)
-    real = add_matrices(attrs.evolve(answer, stages=stages), matrices)
-    return real if isinstance(real, TopologyPlan) else None
+    return add_matrices(attrs.evolve(answer, stages=stages), outside)

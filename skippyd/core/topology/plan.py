@@ -168,6 +168,7 @@ class TensorDoesNotFit:
         tensor_bytes: Its size.
         stage: The stage that has to hold it, with the real bytes.
         context_length: The context this was tried at.
+        minimum_context: The floor below which nothing is offered.
         largest_context: As in `NoValidTopology`, matrices counted.
         one_more_node_bytes: As in `NoValidTopology`, matrices counted.
     """
@@ -176,6 +177,7 @@ class TensorDoesNotFit:
     tensor_bytes: int
     stage: StageAssignment
     context_length: int
+    minimum_context: int
     largest_context: int = 0
     one_more_node_bytes: int | None = None
 
