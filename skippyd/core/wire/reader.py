@@ -147,8 +147,8 @@ def _parse_forever(
 ) -> Parser[None]:
     reader.begin(what)
     while True:
-        value = yield from parse(reader)
-        done.append(value)
+        # No name is bound: it would keep the last value alive while nothing comes.
+        done.append((yield from parse(reader)))
         reader.begin(what)
         yield
 
