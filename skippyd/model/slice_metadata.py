@@ -55,7 +55,8 @@ def slice_metadata(
     Raises:
         ModelError: The file was replaced or holds a malformed window pattern.
     """
-    builder = _Builder(model, start, end, rules=rules)
+    sliding = sliding_layers(model)[start:end]
+    builder = _Builder(model, start, end, rules=rules, sliding=sliding)
     for entry in model.metadata.values():
         builder.add(entry)
     builder.add_own()
@@ -68,6 +69,7 @@ class _Builder:
     start: int
     end: int
     rules: SliceRules = attrs.field(kw_only=True)
+    sliding: tuple[bool, ...] = attrs.field(kw_only=True)
     key_count: int = attrs.field(default=0, init=False)
     pieces: list[HeaderPiece] = attrs.field(factory=list, init=False)
 
@@ -88,9 +90,9 @@ class _Builder:
         if self._hollow:
             self._own(string_entry(TOKENIZER_MODEL_KEY, NO_TOKENIZER))
             self._own(u32_entry(self.model.key("vocab_size"), 1))
-        if any(self._sliding) and self.rules.write_window_pattern:
+        if any(self.sliding) and self.rules.write_window_pattern:
             key = self.model.key(WINDOW_PATTERN_KEY)
-            self._own(bool_array_entry(key, self._sliding))
+            self._own(bool_array_entry(key, self.sliding))
 
     def _own(self, piece: bytes) -> None:
         self.key_count += 1
@@ -100,10 +102,6 @@ class _Builder:
     def _hollow(self) -> bool:
         middle = self.start > 0 and self.end < self.model.layer_count
         return middle and self.rules.hollow_vocabulary
-
-    @property
-    def _sliding(self) -> tuple[bool, ...]:
-        return sliding_layers(self.model)[self.start : self.end]
 
     def _left_out(self, key: str) -> bool:
         if key.startswith(SPLIT_PREFIX):
@@ -115,13 +113,13 @@ class _Builder:
         if key == self.model.key(WINDOW_PATTERN_KEY):
             if self._idle_window:
                 return self.rules.drop_idle_window
-            return any(self._sliding) and self.rules.write_window_pattern
+            return any(self.sliding) and self.rules.write_window_pattern
         return False
 
     @property
     def _idle_window(self) -> bool:
         architecture = ARCHITECTURES[self.model.architecture]
-        return architecture.window is not None and not any(self._sliding)
+        return architecture.window is not None and not any(self.sliding)
 
     def _is_per_layer(self, entry: MetadataEntry) -> bool:
         architecture = ARCHITECTURES[self.model.architecture]

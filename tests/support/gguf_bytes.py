@@ -9,7 +9,7 @@ import attrs
 
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 
@@ -123,9 +123,9 @@ class TinyLlama:
     architecture: str = "llama"
     tied: bool = True
     extra_entries: tuple[bytes, ...] = ()
-    replaced: dict[str, bytes | None] = attrs.field(factory=dict)
+    replaced: Mapping[str, bytes | None] = attrs.field(factory=dict)
     without: frozenset[str] = frozenset()
-    extra_tensors: dict[str, tuple[int, ...]] = attrs.field(factory=dict)
+    extra_tensors: Mapping[str, tuple[int, ...]] = attrs.field(factory=dict)
 
     def entries(self) -> list[bytes]:
         """The metadata entries in order."""
@@ -201,7 +201,7 @@ def part_path(folder: Path, index: int, count: int, stem: str = "tiny") -> Path:
     return folder / f"{stem}-{index + 1:05}-of-{count:05}.gguf"
 
 
-def packed(entries: Sequence[bytes], tensors: dict[str, tuple[int, ...]]) -> bytes:
+def packed(entries: Sequence[bytes], tensors: Mapping[str, tuple[int, ...]]) -> bytes:
     """A file whose f32 tensors count 0, 1, 2 ... so that every byte has a place."""
     rows: list[bytes] = []
     data = bytearray()

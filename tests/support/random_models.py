@@ -48,6 +48,8 @@ class RandomModel:
         dtype: f32, f16, q8_0 or q4_0 for the matrices.
         with_tokenizer: A byte-level vocabulary with a chat template; otherwise the
             tokenizer is "none" and `vocab_size` counts.
+        tensors_per_part: Split into files of so many tensors, behind a first file that
+            holds metadata only; 0 for one file.
     """
 
     architecture: str = "llama"
@@ -70,6 +72,7 @@ class RandomModel:
     per_layer_arrays: bool = False
     dtype: str = "f32"
     with_tokenizer: bool = False
+    tensors_per_part: int = 0
     seed: int = 1
 
     @property
@@ -129,15 +132,25 @@ ZOO: dict[str, RandomModel] = {
 
 
 def write_random_model(path: Path, spec: RandomModel) -> Path:
-    """Write the model `spec` describes to `path` and return the path."""
-    writer = gguf.GGUFWriter(path, spec.architecture)
+    """Write the model `spec` describes and return the path to open it by.
+
+    That is `path`, or the first part beside it when the model is split.
+    """
+    writer = gguf.GGUFWriter(
+        path,
+        spec.architecture,
+        split_max_tensors=spec.tensors_per_part,
+        small_first_shard=spec.tensors_per_part > 0,
+    )
     _add_metadata(writer, spec)
     _TensorWriter(writer, spec, np.random.default_rng(spec.seed)).add_all()
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
+    if not spec.tensors_per_part:
+        return path
+    return next(path.parent.glob(f"{path.stem}-00001-of-*.gguf"))
 
 
 def _add_metadata(writer: gguf.GGUFWriter, spec: RandomModel) -> None:
