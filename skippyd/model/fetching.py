@@ -230,6 +230,9 @@ def _sync_directory(folder: Path) -> None:
 
 
 def _last_error(output: str) -> str:
+    if "connection broken" in output:
+        # pip's own last word would be that there is no such package.
+        return "pip could not reach its index"
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR")]
     return (errors or lines or ["pip said nothing"])[-1]

@@ -159,6 +159,22 @@ def test_the_cache_directory_follows_the_environment() -> None:
     assert models_directory({"XDG_CACHE_HOME": "relative"}) == usual
 
 
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ("", "pip said nothing"),
+        ("one\ntwo\n\n", "two"),
+        ("ERROR: first\nERROR: second\nmore\n", "ERROR: second"),
+        (
+            "WARNING: Retrying after connection broken by 'x'\nERROR: No match\n",
+            "pip could not reach its index",
+        ),
+    ],
+)
+def test_what_pip_said_becomes_one_reason(output: str, reason: str) -> None:
+    assert fetching._last_error(output) == reason
+
+
 @pytest.mark.slow
 @pytest.mark.process
 def test_a_failing_download_names_package_reason_and_remedy(
