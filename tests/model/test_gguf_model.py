@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from skippyd.errors import ModelError
+from skippyd.errors import ModelError, SkippyError
+from skippyd.model.facts import model_facts
 from skippyd.model.gguf_model import open_model
+from skippyd.model.slicing import slice_model
 from support import gguf_bytes as gb
 from support.gguf_bytes import TinyLlama, part_path
 
@@ -176,3 +182,52 @@ def test_a_replaced_file_is_noticed(tmp_path: Path) -> None:
     tiny.write(tmp_path / "other.gguf").replace(tmp_path / "m.gguf")
     with pytest.raises(ModelError, match="the file was replaced"):
         model.array(model.metadata["llama.x"])
+
+
+GEMMA = attrs.evolve(
+    TinyLlama(),
+    architecture="gemma3",
+    extra_entries=(
+        gb.u32("gemma3.attention.sliding_window", 4),
+        gb.u32_array("gemma3.attention.sliding_window_pattern", [1, 0, 1]),
+        gb.u32("gemma3.attention.key_length", 4),
+    ),
+    extra_tensors={
+        f"blk.{layer}.{name}.weight": (4 if "attn_" in name else 8,)
+        for layer in range(3)
+        for name in (
+            "attn_q_norm",
+            "attn_k_norm",
+            "post_attention_norm",
+            "post_ffw_norm",
+        )
+    },
+)
+GEMMA_BYTES = GEMMA.to_bytes()
+GEMMA_HEADER_BYTES = GEMMA_BYTES.index(b"output_norm.weight")
+
+
+def test_the_file_that_is_mutated_below_is_good(tmp_path: Path) -> None:
+    model = open_model(GEMMA.write(tmp_path / "m.gguf"))
+    assert slice_model(model, 1, 2).total_bytes > 0
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None)
+@given(
+    changes=st.dictionaries(
+        st.integers(0, GEMMA_HEADER_BYTES), st.integers(0, 255), min_size=1, max_size=4
+    )
+)
+def test_a_changed_file_is_a_model_or_one_of_our_errors(
+    tmp_path_factory: pytest.TempPathFactory, changes: dict[int, int]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "mutated.gguf"
+    data = bytearray(GEMMA_BYTES)
+    for position, value in changes.items():
+        data[position] = value
+    path.write_bytes(data)
+    with suppress(SkippyError):
+        model = open_model(path)
+        assert model_facts(model).weight_bytes > 0
+        assert slice_model(model, 1, 2).total_bytes < 2 * len(data)
