@@ -43,7 +43,8 @@ from skippyd.core.coordinator.campaign_effects import (
     WithdrawRoute,
 )
 from skippyd.core.coordinator.instant import MS_PER_S, Instant
-from skippyd.core.coordinator.messages import ClaimAnswer, ClaimCoordinator
+from skippyd.core.coordinator.messages import ClaimAnswer, ClaimCoordinator, StopStage
+from skippyd.core.coordinator.owed import OwedStops
 from skippyd.core.coordinator.phases import RENEW_AFTER_MS, AttemptFailure, Phase
 from skippyd.core.coordinator.run import CampaignPlan, Run
 from skippyd.core.coordinator.serving import Serving
@@ -77,6 +78,7 @@ class Campaign:
     _is_backing_off: bool = attrs.field(default=False, init=False)
     _lost_nodes: set[NodeId] = attrs.field(factory=set, init=False)
     _blamed: tuple[NodeId, ...] = attrs.field(default=(), init=False)
+    _owed: OwedStops = attrs.field(factory=OwedStops, init=False)
 
     @property
     def attempt(self) -> Attempt | None:
@@ -226,10 +228,11 @@ class Campaign:
     def _change_peer(
         self, event: PeerChanged, now: Instant
     ) -> tuple[CampaignEffect, ...]:
-        effects: tuple[CampaignEffect, ...] = ()
+        effects: tuple[CampaignEffect, ...]
         if event.is_available:
             self._lost_nodes.discard(event.node_id)
             self._blamed = tuple(n for n in self._blamed if n != event.node_id)
+            effects = self._owed.pay(event.node_id)
         else:
             self._lost_nodes.add(event.node_id)
             effects = self._lose_node(event.node_id, now)
@@ -245,6 +248,8 @@ class Campaign:
     ) -> tuple[CampaignEffect, ...]:
         if isinstance(event, Replied):
             self.newest_term = learn_term(self.newest_term, event.reply, now)
+        elif isinstance(event.request, StopStage):
+            self._owed.owe(event.node_id, event.request)
         serving = self._serving
         if (
             serving is not None

@@ -29,6 +29,7 @@ from skippyd.core.coordinator.control_effects import (
     Received,
     StageBecameReady,
     StageEnded,
+    StartStage,
     TimePassed,
 )
 from skippyd.core.coordinator.fence import ClaimFence
@@ -100,6 +101,13 @@ class StageControl:
 
     def offer(self, event: ControlEvent, now: Instant) -> tuple[ControlEffect, ...]:
         """Take one event in; return what must be done, in order."""
+        effects = self._take(event, now)
+        for effect in effects:
+            if isinstance(effect, StartStage):
+                self._preparations.consume(effect.load)
+        return effects
+
+    def _take(self, event: ControlEvent, now: Instant) -> tuple[ControlEffect, ...]:
         match event:
             case Received():
                 return self._receive(event, now)

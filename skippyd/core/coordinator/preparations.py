@@ -108,6 +108,10 @@ class Preparations:
             return ()
         return (CancelPreparation(known.load, "cancelled by its coordinator"),)
 
+    def consume(self, load: LoadStage) -> None:
+        """Forget the preparation of a stage that now starts: the stage holds its parts."""
+        self._open.pop(_slot(load), None)
+
     def supersede(self, claim: CoordinatorClaim) -> tuple[CancelPreparation, ...]:
         """Forget what a newly accepted claim fences."""
         loads = [preparation.load for preparation in self._open.values()]

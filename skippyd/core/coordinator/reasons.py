@@ -163,7 +163,7 @@ _LOAD_TEXTS: dict[RefusalReason, str] = {
         "another stage of this model runs or starts on this node; stop it first"
     ),
     LoadRefusalReason.SUPERSEDED: "superseded by newer coordinator term {current}",
-    LoadRefusalReason.STOPPED: "the stage was stopped before it was ready",
+    LoadRefusalReason.STOPPED: "the stage was asked to stop",
     LoadRefusalReason.START_FAILED: "the stage ended before it was ready",
 }
 
