@@ -92,6 +92,7 @@ def test_an_array_string_of_more_than_16_mib_is_refused(tmp_path: Path) -> None:
         read(path)
 
 
+@pytest.mark.slow
 def test_texts_that_add_up_to_more_than_32_mib_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "f"
     big = b"x" * (11 * MIB)

@@ -208,6 +208,7 @@ def test_a_header_cut_anywhere_is_a_model_error(tmp_path: Path, end: int) -> Non
         read_bytes(tmp_path / "cut.gguf", GOOD[:end])
 
 
+@pytest.mark.slow
 @given(position=st.integers(0, len(GOOD) - 1), value=st.integers(0, 255))
 def test_a_changed_byte_is_read_or_a_model_error(
     tmp_path_factory: pytest.TempPathFactory, position: int, value: int
