@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from http import HTTPStatus
+from typing import assert_never
 
 import attrs
 
@@ -166,6 +167,8 @@ def from_failure(code: FailureCode, stage_index: int, message: str) -> ApiError:
             | FailureCode.INTERNAL
         ):
             return internal(told)
+        case _:
+            assert_never(code)
 
 
 def _invalid(

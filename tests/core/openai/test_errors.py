@@ -30,6 +30,10 @@ if TYPE_CHECKING:
             *(400, "invalid_request_error", "unsupported_model_feature", None),
         ),
         (
+            errors.unsupported_media_type("m"),
+            *(415, "invalid_request_error", "unsupported_media_type", None),
+        ),
+        (
             errors.context_exceeded("m"),
             *(400, "invalid_request_error", "context_length_exceeded", None),
         ),
