@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+import trio
 
 from support.leaks import Census
 from support.watchdog import Watchdog, WatchdogBarkError
@@ -32,6 +33,26 @@ def test_a_hanging_test_fails_with_all_stacks(
     stacks = capfd.readouterr().err
     assert stacks.count("most recent call first") >= 2
     assert "test_a_hanging_test_fails_with_all_stacks" in stacks
+
+
+@pytest.mark.slow
+def test_hanging_tasks_are_cancelled_and_cleaned_up() -> None:
+    cleaned_up = []
+
+    async def hang() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            cleaned_up.append("hang")
+
+    async def hang_in_company() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hang)
+
+    with pytest.raises(WatchdogBarkError), Watchdog(0.3, 2):
+        trio.run(hang_in_company)
+    assert cleaned_up == ["hang"]
+    assert trio.run(trio.sleep, 0) is None
 
 
 def test_a_test_in_time_is_left_alone() -> None:

@@ -8,11 +8,13 @@ import sys
 from typing import TYPE_CHECKING
 
 import attrs
+import trio
 
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
+UNWIND_S = 5.0
 GRACE_S = 15.0
 
 
@@ -22,14 +24,17 @@ class WatchdogBarkError(Exception):
 
 @attrs.define
 class Watchdog:
-    """While entered: after `seconds`, print all stacks and raise in the main thread.
+    """While entered: after `seconds`, print all stacks and make the test fail.
 
-    A main thread that does not come back to Python within the grace ends the whole run,
-    with the stacks on the real standard error.
+    Inside trio the tasks are cancelled, so that clean-up runs and the next test finds a
+    clean thread; what does not unwind, and everything else, is interrupted by an
+    exception. A main thread that does not come back to Python at all ends the whole
+    run, with the stacks on the real standard error.
     """
 
     seconds: float
     real_stderr: int
+    _has_barked: bool = False
 
     def __enter__(self) -> None:
         faulthandler.dump_traceback_later(
@@ -47,10 +52,30 @@ class Watchdog:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         faulthandler.cancel_dump_traceback_later()
+        if self._has_barked and not isinstance(error, WatchdogBarkError):
+            raise self._error() from error
 
     def _bark(self, number: int, frame: FrameType | None) -> None:
-        faulthandler.dump_traceback(file=sys.__stderr__ or self.real_stderr)
-        raise WatchdogBarkError(
+        if not self._has_barked:
+            self._has_barked = True
+            faulthandler.dump_traceback(file=sys.__stderr__ or self.real_stderr)
+            if trio.lowlevel.in_trio_run():
+                trio.lowlevel.current_trio_token().run_sync_soon(_cancel_everything)
+                signal.setitimer(signal.ITIMER_REAL, UNWIND_S)
+                return
+        raise self._error()
+
+    def _error(self) -> WatchdogBarkError:
+        return WatchdogBarkError(
             f"the test did not end within {self.seconds:g} s; the stacks of all "
             "threads are in its captured standard error"
         )
+
+
+def _cancel_everything() -> None:
+    root = trio.lowlevel.current_root_task()
+    assert root is not None
+    for nursery in root.child_nurseries:
+        for task in nursery.child_tasks:
+            for inner in task.child_nurseries:
+                inner.cancel_scope.cancel()
