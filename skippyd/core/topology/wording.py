@@ -181,7 +181,10 @@ def _remedy(refusal: NoValidTopology | TensorDoesNotFit) -> str:
             f"{format_bytes(refusal.one_more_node_bytes, is_need=True)} usable"
         )
     if refusal.largest_context == 0:
-        ways.append("no context fits: the weights alone are too large")
+        ways.append(
+            "a smaller context does not help: "
+            "the layers do not fit even without a KV cache"
+        )
     elif refusal.largest_context >= refusal.minimum_context:
         ways.append(f"ask for a context of at most {refusal.largest_context} tokens")
     else:
