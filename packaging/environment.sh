@@ -66,7 +66,7 @@ install_project() {
         install --no-deps --no-build-isolation --editable .
 }
 
-if ! "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
+if ! "$venv/bin/python" -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
     { [ -f "$venv/.place" ] && [ "$(cat "$venv/.place")" != "$(pwd -P)" ]; }; then
     create
 fi
