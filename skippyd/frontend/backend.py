@@ -168,6 +168,15 @@ class ChainHealth:
     reason: str
 
 
+class VocabularyOwner(Protocol):
+    """Whatever has a model's tokenizer."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The model's tokenizer."""
+        ...
+
+
 class ChainBackend(Protocol):
     """One served model."""
 

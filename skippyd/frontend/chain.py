@@ -161,13 +161,14 @@ class ServedChain:
     async def _drive_in_thread(
         self, pooled: PooledLane, request: GenerationRequest, tokens: LaneTokens
     ) -> StageFailureError | None:
+        failure: StageFailureError | None = None
         try:
             await in_lane_thread(
                 pooled, lambda lane: self._drive(lane, request, tokens)
             )
         except* StageFailureError as group:
-            return _only(group)
-        return None
+            failure = _only(group)
+        return failure
 
     def _drive(
         self, pooled: PooledLane, request: GenerationRequest, tokens: LaneTokens

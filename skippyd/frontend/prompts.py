@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from skippyd.core.openai.messages import Message
-    from skippyd.frontend.backend import ChainBackend
+    from skippyd.frontend.backend import VocabularyOwner
     from skippyd.frontend.chat_template import TemplateRenderer
 
 
 @attrs.define
 class PromptMaker:
-    """Makes the prompts of one model.
+    """Makes the prompts of one model; long work is done in threads.
 
     The vocabulary is looked at with the first request, not before: it belongs to
     a model that may still be loading when the server starts.
     """
 
-    _backend: ChainBackend
+    _backend: VocabularyOwner
     _renderer: TemplateRenderer
     _controls: ControlTexts | None = attrs.field(default=None, init=False)
 
@@ -56,16 +56,7 @@ class PromptMaker:
                     "the model has no chat template; use /v1/completions", "messages"
                 )
             )
-        mark = choose_mark(message.content for message in messages)
-        if mark is None:
-            raise ApiRefusedError(
-                invalid_value(
-                    "the messages use every noncharacter U+FDD0 to U+FDEF; "
-                    "leave one of them out",
-                    "messages",
-                )
-            )
-        marked = await trio.to_thread.run_sync(self._marked, messages, mark)
+        marked, mark = await trio.to_thread.run_sync(self._marked, messages)
         variables = template_variables(
             marked, bos_text=vocabulary.bos_text, eos_text=vocabulary.eos_text
         )
@@ -80,15 +71,25 @@ class PromptMaker:
             self._controls = ControlTexts.of(self._backend.vocabulary.control_texts)
         return self._controls
 
-    def _marked(self, messages: Sequence[Message], mark: str) -> list[dict[str, str]]:
+    def _marked(self, messages: Sequence[Message]) -> tuple[list[dict[str, str]], str]:
+        mark = choose_mark(message.content for message in messages)
+        if mark is None:
+            raise ApiRefusedError(
+                invalid_value(
+                    "the messages use every noncharacter U+FDD0 to U+FDEF; "
+                    "leave one of them out",
+                    "messages",
+                )
+            )
         controls = self._control_texts()
-        return [
+        marked = [
             {
                 "role": message.role,
                 "content": controls.mark_controls(message.content, mark),
             }
             for message in messages
         ]
+        return marked, mark
 
     def _tokenize_prompt(self, prompt: str) -> list[int]:
         vocabulary = self._backend.vocabulary

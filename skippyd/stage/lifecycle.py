@@ -1,0 +1,88 @@
+"""The line between a stage process and whoever started it.
+
+One inherited socket carries JSON lines both ways: progress and readiness to the
+parent, `status` and `stop` from it. End of file means that the parent is gone: the
+stage ends itself. The kernel's parent-death signal covers a stage that hangs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+import trio
+
+from skippyd.errors import UsageError
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PR_SET_PDEATHSIG = 1
+RECEIVE_BYTES = 4096
+LINE_MAX_BYTES = 65_536
+SEND_SECONDS = 5.0
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when the thread that started it is gone."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == 1:
+        sys.exit("skippyd: the process that started this stage is gone")
+
+
+class LifecycleChannel:
+    """The child's end.
+
+    Args:
+        descriptor: The inherited socket.
+
+    Raises:
+        UsageError: The descriptor is no socket.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        try:
+            self._socket = socket.socket(fileno=descriptor)
+        except OSError as error:
+            raise UsageError(
+                f"--lifecycle-fd {descriptor} is no inherited socket: {error.strerror}"
+            ) from error
+        os.set_inheritable(descriptor, False)
+        self._socket.settimeout(SEND_SECONDS)
+
+    def tell(self, event: str, **fields: object) -> None:
+        """Send one event; from any thread. A parent that is gone is no error."""
+        line = json.dumps({"event": event, **fields}) + "\n"
+        with contextlib.suppress(OSError):
+            self._socket.sendall(line.encode())
+
+    async def serve(
+        self, answer_status: Callable[[], dict[str, object]], stop: Callable[[], None]
+    ) -> None:
+        """Answer the parent until it is gone; then, or when told, call `stop`."""
+        reading = trio.socket.from_stdlib_socket(self._socket.dup())
+        buffered = b""
+        with reading:
+            while len(buffered) <= LINE_MAX_BYTES:
+                try:
+                    data = await reading.recv(RECEIVE_BYTES)
+                except OSError:
+                    break
+                if not data:
+                    break
+                *lines, buffered = (buffered + data).split(b"\n")
+                for line in lines:
+                    if line == b"stop":
+                        stop()
+                        return
+                    await trio.to_thread.run_sync(
+                        lambda: self.tell("status", **answer_status())
+                    )
+        stop()
