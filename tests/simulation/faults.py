@@ -1,0 +1,85 @@
+"""Fault events doing their harm, and their end in liveness mode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+import attrs
+
+from simulation.schedule import FaultKind
+from skippyd.core.coordinator.campaign_effects import PeerChanged
+
+
+if TYPE_CHECKING:
+    from simulation.node import Node
+    from simulation.schedule import Fault
+    from simulation.world import World
+
+
+NOTICED_CUT_MS = 5_000
+"""A cut that lasts longer is noticed by the coordinators as a lost peer."""
+
+
+@attrs.define(eq=False, repr=False)
+class FaultDue:
+    """One fault event."""
+
+    world: World
+    fault: Fault
+
+    def happen(self) -> None:
+        """Do the harm."""
+        world, fault = self.world, self.fault
+        node = world.nodes[fault.node]
+        world.touch(node)
+        until_ms = world.now_ms + fault.amount
+        match fault.kind:
+            case FaultKind.CUT:
+                self._cut(node, until_ms)
+            case FaultKind.CLOG:
+                node.clogged_until_ms = until_ms
+            case FaultKind.PAUSE:
+                node.paused_until_ms = until_ms
+            case FaultKind.CLOCK_JUMP:
+                node.clocks.wall_offset_ms += fault.amount
+            case FaultKind.CRASH:
+                node.crash(fault.amount)
+            case FaultKind.TEAR:
+                node.arm_tear(fault.other, fault.amount)
+            case FaultKind.FORGET:
+                node.crash(fault.amount, forgets=True)
+            case FaultKind.STAGE_DEATH:
+                node.kill_stage()
+            case _:
+                assert_never(fault.kind)
+
+    def _cut(self, node: Node, until_ms: int) -> None:
+        world, fault = self.world, self.fault
+        world.cuts[fault.node, fault.other] = until_ms
+        if fault.amount <= NOTICED_CUT_MS:
+            return
+        far = world.nodes[fault.other]
+        for campaigner in world.campaigners:
+            if campaigner.home in (node, far):
+                peer = far if campaigner.home is node else node
+                lost = PeerChanged(peer.node_id, is_available=False)
+                found = PeerChanged(peer.node_id, is_available=True)
+                campaigner.tell_later(lost, NOTICED_CUT_MS)
+                campaigner.tell_later(found, fault.amount + 1)
+
+    def __repr__(self) -> str:
+        return f"FAULT {self.fault}"
+
+
+@attrs.define(eq=False, repr=False)
+class Heal:
+    """In liveness mode: from here on nothing new goes wrong."""
+
+    world: World
+
+    def happen(self) -> None:
+        """End every fault."""
+        self.world.heal()
+
+    def __repr__(self) -> str:
+        return "HEAL"
