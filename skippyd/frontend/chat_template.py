@@ -95,8 +95,8 @@ class WorkerRenderer:
 
     async def render(self, template: str, variables: Mapping[str, object]) -> str:
         """See `TemplateRenderer.render`."""
-        request = {"template": template, "variables": variables}
-        frame = json.dumps(request, ensure_ascii=False).encode("utf-8")
+        # In a thread: a chat may be megabytes, and tokens of others are waiting.
+        frame = await trio.to_thread.run_sync(_request_frame, template, variables)
         async with self._lock:
             process = await self._ensure_started()
             with trio.move_on_after(self._render_s):
@@ -153,11 +153,17 @@ class WorkerRenderer:
         return answer
 
 
+def _request_frame(template: str, variables: Mapping[str, object]) -> bytes:
+    request = {"template": template, "variables": variables}
+    data = json.dumps(request, ensure_ascii=False).encode("utf-8")
+    return struct.pack("<I", len(data)) + data
+
+
 async def _send_and_receive(process: trio.Process, frame: bytes | None) -> bytes:
     assert process.stdin is not None
     assert process.stdout is not None
     if frame is not None:
-        await process.stdin.send_all(struct.pack("<I", len(frame)) + frame)
+        await process.stdin.send_all(frame)
     (length,) = struct.unpack("<I", await _read_exactly(process.stdout, 4))
     if not 1 <= length <= ANSWER_BYTES:
         raise TemplateFailedError("the chat template worker broke its frame")

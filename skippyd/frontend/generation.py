@@ -145,6 +145,12 @@ class GenerationRunner:
         except NoFreeLaneError as error:
             raise ApiRefusedError(rate_limited(str(error))) from error
         except StageFailureError as error:
+            if answer.finish_reason is not None:
+                # The answer is complete; only giving the lane back went wrong.
+                logger.warning(
+                    "event=lane_lost req=%s cause=%r", plan.request_id, str(error)
+                )
+                return
             failure = error
         if failure is not None:
             self._raise_failure(failure, plan)

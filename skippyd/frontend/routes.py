@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
 
 import attrs
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from skippyd.net.http_exchange import Exchange
     from skippyd.net.http_values import HttpRequest
 
+
+Parsed = TypeVar("Parsed")
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +134,7 @@ class OpenAiRoutes:
 
     async def _chat(self, call: Call) -> None:
         self._check_health()
-        chat = parse_chat_request(await _json_object(call.request))
+        chat = await _parsed(call.request, parse_chat_request)
         self._check_model(chat.answer.model)
         sink = self._sink(call, "chat", chat.answer)
         tokens = await self._prompts.chat_tokens(chat.messages)
@@ -141,7 +143,7 @@ class OpenAiRoutes:
 
     async def _completion(self, call: Call) -> None:
         self._check_health()
-        completion = parse_completion_request(await _json_object(call.request))
+        completion = await _parsed(call.request, parse_completion_request)
         self._check_model(completion.answer.model)
         sink = self._sink(call, "completion", completion.answer)
         tokens = await self._prompts.completion_tokens(completion.prompt)
@@ -171,7 +173,14 @@ class OpenAiRoutes:
             raise ApiRefusedError(unavailable(message))
 
 
-async def _json_object(request: HttpRequest) -> dict[str, object]:
+async def _parsed(
+    request: HttpRequest, parse: Callable[[dict[str, object]], Parsed]
+) -> Parsed:
+    """The checked body.
+
+    Raises:
+        ApiRefusedError: What is wrong with it.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         # A page of another site can post plain text without asking; JSON it cannot.
@@ -182,8 +191,12 @@ async def _json_object(request: HttpRequest) -> dict[str, object]:
         message = f"Content-Encoding {coding[:64]!r} is not supported; send it plain"
         raise ApiRefusedError(unsupported_media_type(message))
     if len(request.body) > _PARSED_IN_THREAD_BYTES:
-        return await trio.to_thread.run_sync(parse_json_object, request.body)
-    return parse_json_object(request.body)
+        return await trio.to_thread.run_sync(_parse_body, request.body, parse)
+    return _parse_body(request.body, parse)
+
+
+def _parse_body(body: bytes, parse: Callable[[dict[str, object]], Parsed]) -> Parsed:
+    return parse(parse_json_object(body))
 
 
 async def _tell(call: Call, error: ApiError) -> None:

@@ -174,3 +174,35 @@ async def test_a_client_that_hangs_up_cancels_its_generation(*, stream: bool) ->
         await _hang_up(client, backend)
         assert backend.active == 0
         assert (await (await running.connect()).post(CHAT, chat())).status == 200
+
+
+async def test_a_lane_lost_after_the_answer_does_not_spoil_it() -> None:
+    error = StageFailureError(FailureCode.STAGE_LOST, 1, "no answer to Stop")
+    async with running_openai(ScriptedBackend(leave_error=error)) as running:
+        reply = await (await running.connect()).post(COMPLETION, completion())
+    assert reply.status == 200
+
+
+async def test_a_failure_after_a_ping_comes_as_an_event() -> None:
+    gate = Gate()
+    error = StageFailureError(FailureCode.STAGE_LOST, 1, "killed")
+    backend = ScriptedBackend([[gate, error]])
+    async with running_openai(backend, ping_every_s=0.02) as running:
+        client = await running.connect()
+        await client.send(json_request(CHAT, chat(stream=True)))
+        await client.read_until(b": ping")
+        gate.opened.set()
+        seen = await client.read_until(b"0\r\n\r\n")
+    assert b'"code":"service_unavailable"' in seen
+    assert seen.index(b'"error"') < seen.index(b"data: [DONE]")
+
+
+async def test_a_large_body_is_parsed_all_the_same() -> None:
+    backend = ScriptedBackend(context_length=2**20)
+    prompt = "long " * 60_000
+    async with running_openai(backend) as running:
+        reply = await (await running.connect()).post(
+            COMPLETION, completion(prompt=prompt)
+        )
+    assert reply.status == 200
+    assert len(backend.requests[0].prompt_tokens) == 300_001

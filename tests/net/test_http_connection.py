@@ -129,3 +129,18 @@ async def test_an_idle_connection_is_closed() -> None:
         client = await running.connect()
         await client.get("/")
         assert await client.read_to_end() == b""
+
+
+async def test_an_offer_to_switch_protocols_is_passed_over() -> None:
+    async with running_http(echo) as running:
+        client = await running.connect()
+        reply = await client.get("/1", "Connection: Upgrade", "Upgrade: h2c")
+        assert reply.body == b"GET /1 0"
+        assert (await client.get("/2")).body == b"GET /2 0"
+
+
+async def test_a_client_may_ask_for_the_end_of_the_connection() -> None:
+    async with running_http(echo) as running:
+        client = await running.connect()
+        await client.get("/1", "Connection: close")
+        assert await client.read_to_end() == b""

@@ -141,6 +141,7 @@ class ScriptedBackend:
     state: ChainHealth = attrs.field(default=OK, kw_only=True)
     drawn_seed: int = attrs.field(default=4242, kw_only=True)
     enter_error: Exception | None = attrs.field(default=None, kw_only=True)
+    leave_error: Exception | None = attrs.field(default=None, kw_only=True)
     requests: list[GenerationRequest] = attrs.field(factory=list, init=False)
     active: int = attrs.field(default=0, init=False)
     ended: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -169,6 +170,8 @@ class ScriptedBackend:
         finally:
             self.active -= 1
             self.ended.set()
+        if self.leave_error is not None:
+            raise self.leave_error
 
 
 @attrs.define
