@@ -159,10 +159,15 @@ class GenerationRunner:
         self, stream: TokenStream, answer: Answer, sink: AnswerSink
     ) -> None:
         vocabulary = self._backend.vocabulary
-        while answer.finish_reason is None:
-            with trio.fail_after(self._token_deadline_s):
+        # One scope for the whole answer: opening one a token costs more than
+        # everything else that is done for it here.
+        with trio.CancelScope() as silence:
+            while answer.finish_reason is None:
+                silence.deadline = trio.current_time() + self._token_deadline_s
                 batch = await stream.next_batch()
-            await sink.show(texts_of(batch, answer, vocabulary))
+                await sink.show(texts_of(batch, answer, vocabulary))
+        if silence.cancelled_caught:
+            raise trio.TooSlowError
 
     def _head(self, plan: GenerationPlan, seed: int) -> AnswerHead:
         answer_id, created_unix_s = self._ids.next_id(plan.id_prefix)

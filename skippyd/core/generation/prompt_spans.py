@@ -18,7 +18,7 @@ import attrs
 
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 
 # Unicode's noncharacters U+FDD0..U+FDEF: no text that means something has them.
@@ -62,8 +62,8 @@ class ControlTexts:
     """
 
     texts: frozenset[str]
-    _lengths: tuple[int, ...]
     _beginnings: re.Pattern[str] | None
+    _lengths: Mapping[str, tuple[int, ...]] = attrs.field(kw_only=True)
     _heads: frozenset[str] = attrs.field(kw_only=True)
     _tails: frozenset[str] = attrs.field(kw_only=True)
 
@@ -71,12 +71,12 @@ class ControlTexts:
     def of(cls, texts: Iterable[str]) -> ControlTexts:
         """Prepare the texts; empty ones are left out."""
         known = frozenset(text for text in texts if text)
+        # The longer beginning first: it knows the texts of the shorter one too.
         starts = sorted({text[:_BEGINNING] for text in known}, reverse=True)
         return cls(
             known,
-            # Longest first: `<|end|>` must not hide `<|end|>x`.
-            tuple(sorted({len(text) for text in known}, reverse=True)),
             re.compile("|".join(map(re.escape, starts))) if starts else None,
+            lengths={start: _lengths_at(start, known) for start in starts},
             heads=frozenset(head for text in known for head in _heads(text)),
             tails=frozenset(
                 head[::-1] for text in known for head in _heads(text[::-1])
@@ -129,16 +129,27 @@ class ControlTexts:
         position = 0
         while (match := self._beginnings.search(text, position)) is not None:
             start = match.start()
-            end = self._end_at(text, start)
+            end = self._end_at(text, start, match.group())
             if end is not None:
                 yield start, end
             position = start + 1 if end is None or overlapping else end
 
-    def _end_at(self, text: str, start: int) -> int | None:
-        for length in self._lengths:
+    def _end_at(self, text: str, start: int, beginning: str) -> int | None:
+        for length in self._lengths[beginning]:
             if text[start : start + length] in self.texts:
                 return start + length
         return None
+
+
+def _lengths_at(start: str, texts: frozenset[str]) -> tuple[int, ...]:
+    """Lengths of the texts that may stand where `start` does.
+
+    Longest first: `<|end|>` must not hide `<|end|>x`.
+    """
+    lengths = {
+        len(text) for text in texts if text.startswith(start) or start.startswith(text)
+    }
+    return tuple(sorted(lengths, reverse=True))
 
 
 def _heads(text: str) -> Iterator[str]:
