@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from typing import TypeVar
+
 from skippyd.core.coordinator.claim import ClaimEpoch, ClaimKey, CoordinatorClaim
 from skippyd.core.coordinator.messages import (
     LoadStage,
@@ -20,6 +23,8 @@ from skippyd.ids import (
     UnixMs,
 )
 
+
+Value = TypeVar("Value")
 
 KEY = ClaimKey(
     model_id=ModelId("org/model"),
@@ -133,3 +138,12 @@ def ready_status(load: LoadStage) -> StageStatus:
         bind_addr="127.0.0.1:19000",
         admission=load.admission,
     )
+
+
+def changed(value: Value, **fields: object) -> Value:
+    """A frozen value with some fields replaced, whatever their types."""
+    other = copy.copy(value)
+    for name, field in fields.items():
+        assert hasattr(other, name), name
+        object.__setattr__(other, name, field)
+    return other

@@ -208,7 +208,13 @@ class StageControl:
     def _answer_waiting_claims(
         self, key: ClaimKey, now: Instant
     ) -> tuple[ControlEffect, ...]:
-        answered = [w for w in self._waiting_claims if w.verdict.claim.key == key]
+        # Late news of another process must not free a claim whose old work goes on.
+        answered = [
+            waiting
+            for waiting in self._waiting_claims
+            if waiting.verdict.claim.key == key
+            and not self._stages.is_fencing(waiting.verdict.claim)
+        ]
         self._waiting_claims = [w for w in self._waiting_claims if w not in answered]
         effects: list[ControlEffect] = []
         for waiting in answered:

@@ -156,11 +156,9 @@ class ClaimFence:
         claim never shortens its lease and writes nothing (I13).
         """
         verdict = self.probe(claim, now)
-        match verdict:
-            case Rejected():
-                return verdict, ()
-            case Accepted() | Superseded():
-                return verdict, self._accept(claim, now)
+        if isinstance(verdict, Rejected):
+            return verdict, ()
+        return verdict, self._accept(claim, now)
 
     def check_load(self, load: LoadStage, origin: Origin, now: Instant) -> LoadVerdict:
         """Decide whether a load may start, or become ready, at this moment (I14)."""
