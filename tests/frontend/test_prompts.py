@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+
+from skippyd.core.openai.errors import ApiRefusedError
+from skippyd.core.openai.messages import Message
+from skippyd.frontend.prompts import PromptMaker
 from support.http_client import running_openai
 from support.openai_bodies import (
     CHAT,
@@ -16,6 +24,10 @@ from support.scripted_backend import (
     ByteVocabulary,
     ScriptedBackend,
 )
+
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 async def test_a_control_text_in_a_message_stays_text() -> None:
@@ -66,3 +78,26 @@ async def test_a_chat_that_uses_every_mark_is_refused() -> None:
         reply = await (await running.connect()).post(CHAT, body)
     assert reply.status == 400
     assert "noncharacter" in str(reply.error()["message"])
+
+
+@attrs.frozen
+class FixedRenderer:
+    """A template that writes the same text whatever the chat."""
+
+    text: str
+
+    async def render(self, template: str, variables: Mapping[str, object]) -> str:
+        return self.text
+
+
+async def test_a_begin_token_that_the_template_leaves_out_is_added() -> None:
+    maker = PromptMaker(ScriptedBackend(), FixedRenderer("<|user|>Hi"))
+    tokens = await maker.chat_tokens([Message("user", "Hi")])
+    assert tokens == (BOS_TOKEN, CONTROL_TOKENS["<|user|>"], *b"Hi")
+
+
+async def test_a_template_that_writes_nothing_is_refused() -> None:
+    backend = ScriptedBackend(vocabulary=ByteVocabulary(add_bos=False))
+    maker = PromptMaker(backend, FixedRenderer(""))
+    with pytest.raises(ApiRefusedError, match="the prompt has no tokens"):
+        await maker.chat_tokens([Message("user", "Hi")])

@@ -144,3 +144,48 @@ async def test_a_client_may_ask_for_the_end_of_the_connection() -> None:
         client = await running.connect()
         await client.get("/1", "Connection: close")
         assert await client.read_to_end() == b""
+
+
+async def test_a_flood_of_next_requests_is_kept_only_up_to_a_limit() -> None:
+    release, begun = trio.Event(), trio.Event()
+
+    async def held(request: HttpRequest, exchange: Exchange) -> None:
+        begun.set()
+        await release.wait()
+        await echo(request, exchange)
+
+    async with running_http(held) as running:
+        client = await running.connect()
+        await client.send(request_bytes("GET", "/1"))
+        await begun.wait()
+        many = 3000
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.send, request_bytes("GET", "/2") * many)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            release.set()
+            for _ in range(100):
+                assert (await client.reply()).status == 200
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_lost_while_it_is_pinged_cancels_its_handler() -> None:
+    waiting = Waiting()
+
+    async def silent(request: HttpRequest, exchange: Exchange) -> None:
+        exchange.plan_stream((), ping=b"x" * 65536, ping_every_s=0.001)
+        await waiting(request, exchange)
+
+    # It never reads, so that a ping meets a full buffer and its deadline.
+    async with running_http(silent, HttpLimits(write_s=0.05)) as running:
+        client = await running.connect(receive_buffer_bytes=4096)
+        await client.send(request_bytes("GET", "/"))
+        await waiting.ended.wait()
+        assert waiting.begun.is_set()
+
+
+async def test_a_silent_hang_up_between_requests_just_ends_the_connection() -> None:
+    async with running_http(echo) as running:
+        client = await running.connect()
+        await client.get("/")
+        await client.stream.send_eof()
+        assert await client.read_to_end() == b""

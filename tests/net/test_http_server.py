@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from skippyd.net.http_server import HttpServer, serve_http
-from skippyd.net.http_values import HttpLimits, HttpRequest
+from skippyd.net.http_values import HttpLimits, HttpRequest, HttpResponse
 from support.http_client import (
     open_listener,
     plain_shape,
@@ -106,3 +106,27 @@ async def test_a_stalled_client_cannot_hold_up_the_end_of_a_drain() -> None:
                 server.begin_drain()
                 await flooding.ended.wait()
     assert server.connection_count == 0
+
+
+async def test_a_fault_in_one_connection_ends_that_one_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def faulty_shape(status: int, message: str) -> HttpResponse:
+        raise ValueError(message)
+
+    async with running_http(echo, shape=faulty_shape) as running:
+        broken = await running.connect()
+        await broken.send(b"garbage\r\n\r\n")
+        assert await broken.read_to_end() == b""
+        assert (await (await running.connect()).get("/")).status == 200
+    assert "event=http_connection_failed" in caplog.text
+
+
+async def test_only_so_many_clients_at_once_are_told_that_it_is_full() -> None:
+    async with running_http(echo, HttpLimits(connections=0, linger_s=30)) as running:
+        clients = [await running.connect() for _ in range(70)]
+        told = 0
+        # The first 64 linger until their clients close; the others are just closed.
+        for client in clients:
+            told += (await client.read_to_end()).startswith(b"HTTP/1.1 503 ")
+        assert told == 64
