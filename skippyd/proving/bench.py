@@ -1,0 +1,265 @@
+"""Figures of the chain, as ratios of things measured in turn in one run.
+
+Machines are shared and noisy, so both sides of a ratio run alternately, many times;
+the median of the ratios is quoted, with the smallest and the largest as its spread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+import numpy as np
+
+from skippyd.model.facts import model_facts
+from skippyd.model.gguf_model import open_model
+from skippyd.model.slicing import slice_model
+from skippyd.proving.chain import ChainPlan, LocalChain, close_driver
+from skippyd.proving.stage_process import resident_bytes
+from skippyd.runtime.llama.bare import BareLoop
+from skippyd.runtime.llama.quantize import write_quantized_copy
+from skippyd.runtime.stage_runtime import load_stage_runtime
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from skippyd.runtime.stage_runtime import LlamaStageRuntime
+    from skippyd.stage.driver import ChainDriver
+
+PROMPT_TOKENS = 50
+DECODED_TOKENS = 48
+FIRST_TOKEN = 100
+POLL_US = 50_000
+
+
+@attrs.frozen(kw_only=True)
+class BenchPlan:
+    """What to measure.
+
+    Args:
+        model_path: The model.
+        repetitions: Rounds in which everything runs once.
+        threads_per_stage: Compute threads.
+    """
+
+    model_path: Path
+    repetitions: int
+    threads_per_stage: int = 1
+
+
+@attrs.frozen(kw_only=True)
+class Figure:
+    """A median and its spread.
+
+    Args:
+        median: What is quoted.
+        lowest: Smallest of the rounds.
+        highest: Largest of the rounds.
+    """
+
+    median: float
+    lowest: float
+    highest: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Figure:
+        """Median, smallest and largest."""
+        return cls(
+            median=statistics.median(values), lowest=min(values), highest=max(values)
+        )
+
+    def rounded(self, digits: int) -> tuple[float, list[float]]:
+        """The quoted number, and its spread."""
+        return (
+            round(self.median, digits),
+            [round(self.lowest, digits), round(self.highest, digits)],
+        )
+
+
+@attrs.frozen(kw_only=True)
+class SpeedFigures:
+    """Decode speeds against each other, and what a boundary costs."""
+
+    engine_ratio: Figure
+    decode_ratio: Figure
+    decode_ratio_poll: Figure
+    boundary_us_p50: Figure
+    boundary_us_p99: Figure
+    cut: int
+
+
+@attrs.frozen(kw_only=True)
+class StageOverhead:
+    """Memory of one stage beyond its tensors and its KV cache, in bytes."""
+
+    model: str
+    stage_index: int
+    overhead_bytes: int
+
+
+def measure_speed(plan: BenchPlan, on_round: Callable[[str], None]) -> SpeedFigures:
+    """Bare loop, our engine, two stages and two polling stages, in turn."""
+    model = open_model(plan.model_path)
+    cut = model.layer_count // 2
+    chain_plan = _chain_plan(plan, (0, cut, model.layer_count))
+    engine, decode, poll = [], [], []
+    p50, p99 = [], []
+    with contextlib.ExitStack() as stack:
+        bare = stack.enter_context(BareLoop(plan.model_path, chain_plan.settings()))
+        whole = load_stage_runtime(
+            slice_model(model, 0, model.layer_count), chain_plan.settings()
+        )
+        stack.callback(whole.close)
+        chain = stack.enter_context(LocalChain.start(chain_plan))
+        polling = stack.enter_context(
+            LocalChain.start(attrs.evolve(chain_plan, lane_poll_us=POLL_US))
+        )
+        for number in range(plan.repetitions):
+            bare_s = bare.decode_seconds(prompt(), DECODED_TOKENS)
+            engine_s = _median(_engine_seconds(whole))
+            split_s, gaps_us = _chain_seconds(chain)
+            poll_s, _gaps = _chain_seconds(polling)
+            engine.append(bare_s / engine_s)
+            decode.append(engine_s / _median(split_s))
+            poll.append(engine_s / _median(poll_s))
+            p50.append(float(np.quantile(gaps_us, 0.5)))
+            p99.append(float(np.quantile(gaps_us, 0.99)))
+            on_round(
+                f"round {number + 1} of {plan.repetitions}: engine {engine[-1]:.3f}, "
+                f"2 stages {decode[-1]:.3f}, polling {poll[-1]:.3f}, "
+                f"boundary {p50[-1]:.0f} us"
+            )
+    return SpeedFigures(
+        engine_ratio=Figure.of(engine),
+        decode_ratio=Figure.of(decode),
+        decode_ratio_poll=Figure.of(poll),
+        boundary_us_p50=Figure.of(p50),
+        boundary_us_p99=Figure.of(p99),
+        cut=cut,
+    )
+
+
+def measure_overhead(plan: BenchPlan) -> list[StageOverhead]:
+    """Memory beyond tensors and KV of each of two stages, for the model and a copy.
+
+    The copy is the model in Q4_0, whose weights llama.cpp re-orders for the CPU.
+    """
+    with tempfile.TemporaryDirectory(prefix="skippyd-bench-") as folder:
+        copy = Path(folder) / "q4_0.gguf"
+        write_quantized_copy(plan.model_path, copy, "q4_0")
+        return [
+            *_overheads(plan, "model"),
+            *_overheads(_with_model(plan, copy), "q4_0"),
+        ]
+
+
+def prompt() -> list[int]:
+    """The token ids every side is fed."""
+    return list(range(FIRST_TOKEN, FIRST_TOKEN + PROMPT_TOKENS))
+
+
+def _engine_seconds(runtime: LlamaStageRuntime) -> list[float]:
+    session = 1
+    tokens = prompt()
+    runtime.step(
+        session, position=0, tokens=tokens[:-1], activation=None, predict=False
+    )
+    token, seconds = tokens[-1], []
+    for position in range(len(tokens) - 1, len(tokens) - 1 + DECODED_TOKENS):
+        begun = time.perf_counter()
+        result = runtime.step(
+            session, position=position, tokens=[token], activation=None, predict=True
+        )
+        seconds.append(time.perf_counter() - begun)
+        assert result.token is not None
+        token = result.token
+    runtime.release(session)
+    return seconds
+
+
+def _chain_seconds(chain: LocalChain) -> tuple[list[float], list[float]]:
+    """Seconds of each token, and the microseconds in it that no stage computed."""
+    driver = chain.driver()
+    try:
+        seconds = _driver_seconds(driver)
+    finally:
+        close_driver(driver)
+    computed = sum(
+        np.array(_decode_ns(chain, index)[-DECODED_TOKENS:]) / 1e3
+        for index in range(len(chain.stages))
+    )
+    gaps = np.array(seconds) * 1e6 - computed
+    boundaries = len(chain.stages) - 1
+    return seconds, [float(gap) / boundaries for gap in gaps]
+
+
+def _driver_seconds(driver: ChainDriver) -> list[float]:
+    tokens = prompt()
+    driver.prefill(tokens[:-1])
+    driver.configure(None)
+    token, seconds = tokens[-1], []
+    for _ in range(DECODED_TOKENS):
+        begun = time.perf_counter()
+        token = driver.decode(token)
+        seconds.append(time.perf_counter() - begun)
+    driver.stop()
+    return seconds
+
+
+def _decode_ns(chain: LocalChain, index: int) -> list[int]:
+    times = chain.stages[index].status()["decode_ns"]
+    assert isinstance(times, list)
+    return times
+
+
+def _overheads(plan: BenchPlan, name: str) -> list[StageOverhead]:
+    model = open_model(plan.model_path)
+    layers = model.layer_count
+    bounds = (0, layers // 2, layers)
+    chain_plan = _chain_plan(plan, bounds)
+    per_token = model_facts(model).layer_kv_bytes_per_token()
+    found = []
+    with LocalChain.start(chain_plan) as chain:
+        driver = chain.driver()
+        try:
+            _driver_seconds(driver)
+        finally:
+            close_driver(driver)
+        for index, stage in enumerate(chain.stages):
+            start, end = bounds[index], bounds[index + 1]
+            tensors = slice_model(model, start, end).resident_tensor_bytes
+            kv = sum(per_token[start:end]) * chain_plan.ctx_size
+            held = resident_bytes(stage.process.pid)
+            found.append(
+                StageOverhead(
+                    model=name,
+                    stage_index=index,
+                    overhead_bytes=held - tensors - kv,
+                )
+            )
+    return found
+
+
+def _chain_plan(plan: BenchPlan, bounds: tuple[int, ...]) -> ChainPlan:
+    return ChainPlan(
+        model_path=plan.model_path,
+        model_id="bench",
+        bounds=bounds,
+        threads_per_stage=plan.threads_per_stage,
+        ctx_size=512,
+        lane_count=1,
+    )
+
+
+def _with_model(plan: BenchPlan, path: Path) -> BenchPlan:
+    return attrs.evolve(plan, model_path=path)
+
+
+def _median(values: Sequence[float]) -> float:
+    return statistics.median(values)
