@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -32,7 +33,7 @@ def new_fence() -> ClaimFence:
     return ClaimFence.restore(FenceSnapshot(instance_id="store"), START)
 
 
-@given(st.lists(st.tuples(TERMS, OWNERS, LEASES), max_size=20))
+@given(st.lists(st.tuples(TERMS, OWNERS, LEASES), max_size=12))
 def test_the_accepted_term_never_falls_and_a_repeat_changes_nothing(
     offers: list[tuple[int, str, int]],
 ) -> None:
@@ -162,4 +163,4 @@ class FenceAgainstReference(RuleBasedStateMachine):
         assert self.terms[-1] >= self.terms[-2]
 
 
-TestFenceAgainstReference = FenceAgainstReference.TestCase
+TestFenceAgainstReference = pytest.mark.slow(FenceAgainstReference.TestCase)
