@@ -15,7 +15,7 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from skippyd.core.topology.request import Node, PlanRequest
+    from skippyd.core.topology.request import PlanRequest
 
 
 NEVER_SHORT = 10**30
@@ -78,12 +78,12 @@ def _options(request: PlanRequest) -> Iterator[Option]:
     order = sorted(facts.usable, key=lambda name: (-facts.usable[name], name))
     layer_count = request.model.layer_count
     for context in _contexts(request):
-        layers = _layer_bytes(request, context)
+        level = (context, _layer_bytes(request, context))
         for count in range(max(1, request.min_nodes), len(order) + 1):
             for chosen in combinations(order, count):
                 for inner in combinations(range(1, layer_count), count - 1):
                     cuts = (0, *inner, layer_count)
-                    option = _option(request, facts, context, layers, chosen, cuts)
+                    option = _option(request, facts, level, chosen, cuts)
                     if option is not None:
                         yield option
 
@@ -91,11 +91,11 @@ def _options(request: PlanRequest) -> Iterator[Option]:
 def _option(
     request: PlanRequest,
     facts: Facts,
-    context: int,
-    layers: list[int],
+    level: tuple[int, list[int]],
     chosen: tuple[str, ...],
     cuts: tuple[int, ...],
 ) -> Option | None:
+    context, layers = level
     margins = [
         facts.usable[name] - sum(layers[start:end])
         for name, (start, end) in zip(chosen, pairwise(cuts), strict=True)
@@ -139,9 +139,3 @@ def brute_margins(usable: list[int], layers: list[int]) -> tuple[int, ...]:
 
     inner = combinations(range(1, len(layers)), len(usable) - 1)
     return max(((0, *cuts, len(layers)) for cuts in inner), key=rank)
-
-
-def shuffled_nodes(nodes: tuple[Node, ...], step: int) -> tuple[Node, ...]:
-    """The nodes in another order, decided by `step`."""
-    turned = nodes[step % len(nodes) :] + nodes[: step % len(nodes)]
-    return turned[::-1] if step % 2 else turned

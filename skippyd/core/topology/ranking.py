@@ -108,16 +108,21 @@ def best_by_latency(
     if estimate is None:
         return None
     sets = _finalists(nodes, latencies_us, estimate, request)
-    for context in request.contexts():
-        prefix = layer_prefix(request.model, context)
-        holding = [
-            chosen
-            for chosen in sets
-            if fits([node.usable_bytes for node in chosen], prefix)
-        ]
-        if holding:
-            return _widest(holding, request.model, context)
-    return None  # pragma: no cover - the estimate was found at the last context
+    # The estimate was found at the smallest context, so there is a first one.
+    context, holding = next(
+        (context, holding)
+        for context in request.contexts()
+        if (holding := _holding(sets, request.model, context))
+    )
+    return _widest(holding, request.model, context)
+
+
+def _holding(
+    sets: Sequence[Sequence[Node]], model: ModelShape, context_length: int
+) -> list[Sequence[Node]]:
+    """The sets that hold all layers at a context."""
+    prefix = layer_prefix(model, context_length)
+    return [chosen for chosen in sets if fits([n.usable_bytes for n in chosen], prefix)]
 
 
 def lowest_estimate_us(

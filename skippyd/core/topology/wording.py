@@ -95,13 +95,13 @@ def _limit_message(
             )
         case ContextBelowMinimum(requested, minimum):
             return (
-                f"a context of {requested} is below the floor of {minimum} tokens; "
-                f"ask for {minimum} or more"
+                f"a context of {requested:,} is below the floor of {minimum:,} tokens; "
+                f"ask for {minimum:,} or more"
             )
         case ContextExceedsNative(requested, native):
             return (
-                f"a context of {requested} is more than the model's native {native} "
-                f"tokens; ask for {native} or less"
+                f"a context of {requested:,} is more than the model's native {native:,} "
+                f"tokens; ask for {native:,} or less"
             )
         case _:
             assert_never(refusal)
@@ -129,7 +129,7 @@ def _locked_message(refusal: LockedRefusal) -> str:
         case LockedTopologyDoesNotFit():
             text = (
                 f"the locked topology does not fit a context of "
-                f"{refusal.context_length} tokens: "
+                f"{refusal.context_length:,} tokens: "
                 f"{_shortfalls(refusal.shortfalls, refusal.missing_bytes)}"
             )
         case _:
@@ -145,7 +145,7 @@ def _no_valid_topology(refusal: NoValidTopology) -> str:
             f"lower min_nodes or add nodes"
         )
     return (
-        f"the model does not fit a context of {refusal.context_length} tokens: "
+        f"the model does not fit a context of {refusal.context_length:,} tokens: "
         f"{_shortfalls(refusal.shortfalls, refusal.missing_bytes)}; {_remedy(refusal)}"
     )
 
@@ -155,7 +155,7 @@ def _tensor_does_not_fit(refusal: TensorDoesNotFit) -> str:
     return (
         f"{refusal.tensor} ({format_bytes(refusal.tensor_bytes)}) does not fit beside "
         f"layers {stage.layer_start}..{stage.layer_end} on {stage.node_id} at a "
-        f"context of {refusal.context_length} tokens: "
+        f"context of {refusal.context_length:,} tokens: "
         f"{format_bytes(refusal.missing_bytes, is_need=True)} missing; {_remedy(refusal)}"
     )
 
@@ -186,10 +186,10 @@ def _remedy(refusal: NoValidTopology | TensorDoesNotFit) -> str:
             "the layers do not fit even without a KV cache"
         )
     elif refusal.largest_context >= refusal.minimum_context:
-        ways.append(f"ask for a context of at most {refusal.largest_context} tokens")
+        ways.append(f"ask for a context of at most {refusal.largest_context:,} tokens")
     else:
         ways.append(
-            f"these nodes would hold {refusal.largest_context} tokens, below the floor"
-            f" of {refusal.minimum_context}"
+            f"these nodes would hold {refusal.largest_context:,} tokens, below the floor"
+            f" of {refusal.minimum_context:,}"
         )
     return "; ".join(ways)
