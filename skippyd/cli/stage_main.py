@@ -16,7 +16,8 @@ import trio
 from skippyd.embedding import start_binary_stage
 from skippyd.errors import ExitCode, SkippyError
 from skippyd.proving.logits_pipe import LogitsWriter
-from skippyd.stage.lifecycle import LifecycleChannel, die_with_parent
+from skippyd.runtime.llama.parent_death import die_with_parent
+from skippyd.stage.lifecycle import LifecycleChannel
 
 
 if TYPE_CHECKING:

@@ -8,12 +8,9 @@ stage ends itself. The kernel's parent-death signal covers a stage that hangs.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
-import signal
 import socket
-import sys
 from typing import TYPE_CHECKING
 
 import trio
@@ -24,17 +21,9 @@ from skippyd.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PR_SET_PDEATHSIG = 1
 RECEIVE_BYTES = 4096
 LINE_MAX_BYTES = 65_536
 SEND_SECONDS = 5.0
-
-
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when the thread that started it is gone."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == 1:
-        sys.exit("skippyd: the process that started this stage is gone")
 
 
 class LifecycleChannel:
