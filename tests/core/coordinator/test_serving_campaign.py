@@ -41,13 +41,6 @@ from skippyd.core.coordinator.serving import (
 )
 from skippyd.core.coordinator.verdict import Rejected
 from skippyd.ids import RunId, Term
-from support.cluster import plan_over
-
-
-if TYPE_CHECKING:
-    from skippyd.core.coordinator.run import Run
-
-
 from support.campaigns import (
     PLAN,
     A,
@@ -61,6 +54,11 @@ from support.campaigns import (
     sent,
     stops,
 )
+from support.cluster import plan_over
+
+
+if TYPE_CHECKING:
+    from skippyd.core.coordinator.run import Run
 
 
 # The served run.
