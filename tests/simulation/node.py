@@ -105,6 +105,8 @@ class Node:
         self.control = StageControl(
             ClaimFence.restore(self.store.snapshot(), self.now)
         )
+        self.ghost.daemon_started(self.now)
+        self._set_timer(self.control)
 
     def crash(self, down_ms: int, *, forgets: bool = False) -> None:
         """End the daemon and with it every stage; come back later."""

@@ -106,6 +106,7 @@ class Schedule:
     wall_offsets_ms: tuple[int, ...]
     drifts_ppm: tuple[int, ...]
     replacing: float
+    coordinator_count: int = COORDINATOR_COUNT
     is_liveness: bool
 
     @property

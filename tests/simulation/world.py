@@ -23,7 +23,7 @@ from simulation.node import Node
 from simulation.occurrences import Delivery, ReplyDelivery, RequestLost
 from simulation.plans import MODEL_KEY, draw_plan
 from simulation.rogues import Rogue
-from simulation.schedule import COORDINATOR_COUNT, HEAL_MS, FaultClass
+from simulation.schedule import HEAL_MS, FaultClass
 from simulation.store import SimulatedStore
 from skippyd.ids import NodeId
 
@@ -77,7 +77,7 @@ class World:
         self._trouble = schedule.loss + schedule.duplication + schedule.slowness
         for index in range(schedule.node_count):
             self._add_node(index)
-        for index in range(COORDINATOR_COUNT):
+        for index in range(schedule.coordinator_count):
             self._add_coordinator(index)
         if FaultClass.ROGUES in schedule.classes or (
             FaultClass.UNFENCED in schedule.classes
@@ -136,6 +136,20 @@ class World:
             for node in self.nodes if self.checks_all else touched:
                 node.check()
             touched.clear()
+
+    def pass_time(self, duration_ms: int) -> None:
+        """Let only what is due within a while happen; for stories."""
+        end_ms = self.now_ms + duration_ms
+        while self._heap and self._heap[0][0] <= end_ms:
+            self._step(*heappop(self._heap))
+        self.now_ms = end_ms
+
+    def _step(self, at_ms: int, sequence: int, occurrence: Occurrence) -> None:
+        self.now_ms = at_ms
+        self.trace.append((at_ms, occurrence))
+        occurrence.happen()
+        for node in self.nodes:
+            node.check()
 
     def touch(self, node: Node) -> None:
         """Have a node checked after the event under way."""
