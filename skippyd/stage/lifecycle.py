@@ -46,11 +46,26 @@ class LifecycleChannel:
         os.set_inheritable(descriptor, False)
         self._socket.settimeout(SEND_SECONDS)
 
+    @property
+    def is_parent_gone(self) -> bool:
+        """Whether the other end is closed already."""
+        try:
+            peeked = self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return not peeked
+
     def tell(self, event: str, **fields: object) -> None:
         """Send one event; from any thread. A parent that is gone is no error."""
         line = json.dumps({"event": event, **fields}) + "\n"
         with contextlib.suppress(OSError):
             self._socket.sendall(line.encode())
+
+    def close(self) -> None:
+        """Close the channel; the parent takes that for the end of this process."""
+        self._socket.close()
 
     async def serve(
         self, answer_status: Callable[[], dict[str, object]], stop: Callable[[], None]
