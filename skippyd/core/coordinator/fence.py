@@ -208,7 +208,7 @@ class ClaimFence:
 
         Args:
             stop: What was asked.
-            running: The load of the live stage with the stop's `StageKey`, if any.
+            running: The load of the live stage of the stop's run, if any.
             origin: Where the stop came from.
             now: The moment of the decision.
         """
