@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from skippyd.errors import UsageError
+from skippyd.stage.waiting import wait_readable
 
 
 if TYPE_CHECKING:
@@ -49,13 +50,12 @@ class LifecycleChannel:
     @property
     def is_parent_gone(self) -> bool:
         """Whether the other end is closed already."""
-        try:
-            peeked = self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
+        if not wait_readable([self._socket], 0):
             return False
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK)
         except OSError:
             return True
-        return not peeked
 
     def tell(self, event: str, **fields: object) -> None:
         """Send one event; from any thread. A parent that is gone is no error."""
