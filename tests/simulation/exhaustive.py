@@ -303,7 +303,9 @@ class _Stage:
 
     def _stop(self, stop: StopStage) -> None:
         process = next(iter(self.ghost.processes), None)
-        is_own = process is not None and process.load.stage == stop.stage
+        is_own = (
+            process is not None and process.load.stage.run_id == stop.stage.run_id
+        )
         running = process.load if process is not None and is_own else None
         verdict = self.fence.check_stop(stop, running, Origin.NETWORK, self.now)
         if not isinstance(verdict, StopAllowed):

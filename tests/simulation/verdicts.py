@@ -172,6 +172,8 @@ def check_shutdown(node: Node, process: GhostProcess, cause: Occurrence) -> None
         case StopStage() as stop:
             if not _is_meant(stop, process):
                 node.ghost.broken("I5", f"{stop.stage.run_id} stopped another run")
+            if isinstance(cause, Delivery):
+                cause.sender.check_may_stop(process)
         case ClaimCoordinator(claim):
             _check_superseding(node, process, claim, cause)
         case LoadStage() as load:
@@ -186,7 +188,8 @@ def check_shutdown(node: Node, process: GhostProcess, cause: Occurrence) -> None
 def _is_meant(stop: StopStage, process: GhostProcess) -> bool:
     load = process.load
     return (
-        stop.stage == load.stage
+        stop.stage.topology_id == load.stage.topology_id
+        and stop.stage.run_id == load.stage.run_id
         and stop.coordinator_term == load.coordinator_term
         and stop.shutdown_generation >= load.shutdown_generation
     )
