@@ -275,6 +275,12 @@ class Campaigner(Coordinator):
         if ghost is not None and len(ghost.would_accept) * 2 <= len(ghost.planned):
             self.broken("M1", f"a minority ended {process.load.stage.run_id}")
 
+    def check_may_stop(self, process: GhostProcess) -> None:
+        """I5: a coordinator stops its own runs, whatever another one calls its own."""
+        owner = process.load.coordinator_id
+        if owner != self.home.node_id:
+            self.broken("I5", f"stopped {process.load.stage.run_id} of {owner}")
+
     def broken(self, name: str, text: str) -> None:
         """Report a broken invariant of this coordinator."""
         raise InvariantBrokenError(name, f"{self.name}: {text}")

@@ -213,7 +213,7 @@ class NodeGhost:
         """A StageStopped leaves the node: from now on that run is over here."""
         run = (stop.coordinator_term, stop.stage.run_id)
         for process in self.processes:
-            if process.is_of(*run) and process.load.stage == stop.stage:
+            if process.is_of(*run):
                 self.broken("I6", f"{run[1]} lives though its stop was answered")
         if stop.coordinator_term > 0 and stop.coordinator_term >= self.term:
             self.stopped.add(run)

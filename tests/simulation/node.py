@@ -198,7 +198,8 @@ class Node:
                 done = PreparationDone(self, self.incarnation, load)
                 self.world.schedule(duration_ms, done)
             case CancelPreparation():
-                pass  # The late report about it is ignored by the control.
+                # The late report about it must change nothing.
+                self.world.preparation_cancelled()
             case PersistQuarantine():
                 self.store.is_quarantined = False
             case _:
@@ -277,6 +278,11 @@ class Node:
         self._wake_at_ms = None
         self.now = self.clocks.read(self.world.now_ms)
         self.offer(TimePassed(), occurrence)
+
+    def fence(self) -> ClaimFence:
+        """Return the memory of a node that is up."""
+        assert self.control is not None
+        return self.control.fence
 
     def durable_term(self) -> int:
         """Return the term that lies on the disk."""

@@ -19,9 +19,11 @@ from simulation.schedule import Schedule
 from simulation.world import World
 from skippyd.core.coordinator.claim import ClaimEpoch, CoordinatorClaim
 from skippyd.core.coordinator.messages import (
+    CancelPrepareStage,
     ClaimCoordinator,
     LoadStage,
     Origin,
+    PrepareStage,
     ProbeClaim,
     StageKey,
     StopStage,
@@ -62,6 +64,17 @@ class StoryWorld(World):
     """A world without chance."""
 
     reaping_ms: int = END_MS
+    preparation_count: int = 0
+    cancel_count: int = 0
+
+    def preparation_cancelled(self) -> None:
+        """Count it."""
+        self.cancel_count += 1
+
+    def draw_preparation_ms(self) -> int:
+        """Every preparation takes as long as a start."""
+        self.preparation_count += 1
+        return START_MS
 
     def draw_load(self) -> tuple[int, bool]:
         """Every stage starts."""
@@ -171,6 +184,20 @@ class OneNode:
             shutdown_generation=int(changes.get("generation", 1)),
         )
         return self.send(stop)
+
+    def prepare(self, run: str, term: int, **changes: int | str) -> Reply | None:
+        """Prepare the stage of a run."""
+        return self.send(PrepareStage(self.load_of(run, term, **changes)))
+
+    def cancel(self, run: str, term: int) -> Reply | None:
+        """Cancel the preparation of a run's stage."""
+        cancel = CancelPrepareStage(
+            key=MODEL_KEY,
+            stage=_stage(run, "stage-0"),
+            coordinator_term=Term(term),
+            shutdown_generation=1,
+        )
+        return self.send(cancel)
 
     def serve(self, run: str, term: int, **changes: int | str) -> None:
         """Claim, load, and wait until the stage is ready."""

@@ -287,6 +287,9 @@ class World:
         length_ms = -log(1.0 - self.rng.random()) * self.schedule_.mean_load_ms
         return int(min(length_ms, 50_000)) + 200, fails
 
+    def preparation_cancelled(self) -> None:
+        """A node gave a preparation up; nothing follows from that here."""
+
     def draw_reaping_ms(self) -> int:
         """Draw how long a stage takes to die; seldom longer than claims wait."""
         if self._has(FaultClass.SLOW_REAPING) and self.rng.random() < 0.3:
