@@ -252,6 +252,8 @@ class Trial:
         sys.meta_path.insert(0, MutantFinder(module, mutant.path, code))
         tests = [str(test) for test in self.own_tests(mutant.path)]
         quick = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
+        # The parent has imported hypothesis already, which pytest warns about.
+        quick += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
         return int(pytest.main([*quick, *tests]))
 
 
