@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import attrs
 
 from simulation.patching import Change, Mutant, changed
@@ -20,12 +22,15 @@ from skippyd.core.coordinator.campaign_effects import (
 )
 from skippyd.core.coordinator.instant import NS_PER_MS, Instant
 from skippyd.core.coordinator.loading import LoadSequence
-from skippyd.core.coordinator.messages import ClaimAnswer
 from skippyd.core.coordinator.phases import AttemptFailure, Phase
 from skippyd.core.coordinator.quorum import Tally
 from skippyd.core.coordinator.serving import Serving
-from skippyd.core.coordinator.verdict import FencedRun
 from skippyd.ids import NodeId, Term
+
+
+if TYPE_CHECKING:
+    from skippyd.core.coordinator.messages import ClaimAnswer
+    from skippyd.core.coordinator.verdict import FencedRun
 
 
 _claim = Attempt._claim
@@ -101,9 +106,7 @@ def _learn_nothing(newest_seen: Term, *_: object) -> Term:
     return newest_seen
 
 
-def _load_unclaimed(
-    loads: LoadSequence, now: Instant
-) -> tuple[CampaignEffect, ...]:
+def _load_unclaimed(loads: LoadSequence, now: Instant) -> tuple[CampaignEffect, ...]:
     return loads._load(now)
 
 
@@ -151,9 +154,7 @@ CAMPAIGN_MUTANTS: tuple[Mutant, ...] = (
         "a refused claim ends the attempt",
         changed(Attempt, "_conclude_claims", _ignore_rejections),
     ),
-    Mutant(
-        "a foreign run stays", changed(Attempt, "_is_blocking", _is_never_blocking)
-    ),
+    Mutant("a foreign run stays", changed(Attempt, "_is_blocking", _is_never_blocking)),
     Mutant(
         "a failed attempt is stopped everywhere",
         changed(Attempt, "abandon", lambda _: ()),
@@ -183,9 +184,7 @@ CAMPAIGN_MUTANTS: tuple[Mutant, ...] = (
         "a fenced coordinator stands by",
         changed(Campaign, "_lose_stage", _lose_like_any),
     ),
-    Mutant(
-        "a failure backs off", changed(Campaign, "_fail", _fail_and_try_at_once)
-    ),
+    Mutant("a failure backs off", changed(Campaign, "_fail", _fail_and_try_at_once)),
     Mutant(
         "a lost run is replaced in time",
         changed(Serving, "lose", lambda *_: None),

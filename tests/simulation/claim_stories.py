@@ -17,7 +17,7 @@ from skippyd.core.coordinator.messages import (
     StageReady,
 )
 from skippyd.core.coordinator.verdict import Rejected
-from skippyd.ids import ModelId, Term, UnixMs
+from skippyd.ids import CoordinatorId, ModelId, RunId, Term, TopologyId, UnixMs
 
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def crash_between_disk_and_answer() -> None:
         node.crash_in_next_write(effect_count)
         node.claim("a", 10)
         node.wait(2 * SECOND_MS)
-        is_durable = node.node.durable_term() == 10
+        is_durable = node.node.store.durable_term == 10
         expect(is_durable == (effect_count == 1), "the disk has it, or has it not")
         expect(is_refused(node.claim("b", 9)) == is_durable, "and that decides")
 
@@ -236,13 +236,21 @@ def malformed_claims() -> None:
     """A claim that lacks something, or holds what no disk could keep, is refused."""
     good = OneNode().claim_of("a", 10)
     epochs = [
-        attrs.evolve(good.epoch, key=attrs.evolve(MODEL_KEY, **{name: ""}))
-        for name in ("model_id", "package_ref", "manifest_sha256")
+        attrs.evolve(good.epoch, key=key)
+        for key in (
+            attrs.evolve(MODEL_KEY, model_id=ModelId("")),
+            attrs.evolve(MODEL_KEY, package_ref=""),
+            attrs.evolve(MODEL_KEY, manifest_sha256=""),
+        )
     ]
-    fields = ("topology_id", "run_id", "coordinator_id", "participant_set_hash")
     for value in ("", "x" * 600, "\udc80"):
-        epochs += [attrs.evolve(good.epoch, **{name: value}) for name in fields]
-        epochs.append(attrs.evolve(good.epoch, topology_hash=value))
+        epochs += [
+            attrs.evolve(good.epoch, topology_id=TopologyId(value)),
+            attrs.evolve(good.epoch, run_id=RunId(value)),
+            attrs.evolve(good.epoch, coordinator_id=CoordinatorId(value)),
+            attrs.evolve(good.epoch, participant_set_hash=value),
+            attrs.evolve(good.epoch, topology_hash=value),
+        ]
     bad = [attrs.evolve(good, epoch=epoch) for epoch in epochs]
     bad.append(attrs.evolve(good, term=Term(0)))
     bad.append(attrs.evolve(good, lease_until_unix_ms=UnixMs(1)))
@@ -270,11 +278,13 @@ def too_many_models() -> None:
     fence = OneNode().node.fence()
     good = OneNode().claim_of("a", 10)
     now = OneNode().node.now
+    refused = []
     for number in range(MAX_KEYS + 1):
         key = attrs.evolve(MODEL_KEY, model_id=ModelId(f"m{number}"))
         claim = attrs.evolve(good, epoch=attrs.evolve(good.epoch, key=key))
         verdict, _ = fence.offer(claim, now)
-    expect(isinstance(verdict, Rejected), "one is too many")
+        refused.append(isinstance(verdict, Rejected))
+    expect(refused[-1] and not any(refused[:-1]), "one is too many")
 
 
 STORIES: tuple[Callable[[], None], ...] = (

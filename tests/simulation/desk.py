@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from simulation.clocks import EPOCH_UNIX_MS
-from simulation.plans import MODEL_KEY, LAYERS_PER_STAGE
+from simulation.plans import LAYERS_PER_STAGE, MODEL_KEY
 from skippyd.core.coordinator.campaign import Campaign
 from skippyd.core.coordinator.campaign_effects import (
     CampaignEffect,

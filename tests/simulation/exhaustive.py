@@ -22,7 +22,6 @@ from simulation.plans import MODEL_KEY
 from skippyd.core.coordinator.claim import ClaimEpoch, CoordinatorClaim
 from skippyd.core.coordinator.fence import ClaimFence
 from skippyd.core.coordinator.instant import Instant
-from skippyd.core.coordinator.memory import FenceRecord, Lease, PersistFence
 from skippyd.core.coordinator.messages import (
     LoadStage,
     Origin,
@@ -36,6 +35,8 @@ from skippyd.ids import CoordinatorId, RunId, StageId, Term, TopologyId, UnixMs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from skippyd.core.coordinator.memory import FenceRecord, Lease, PersistFence
 
 
 STAGES = 3
@@ -157,9 +158,7 @@ class Search:
                 continue
             self._check_exclusion(who, progress)
             bit = 1 << (2 * kind + who)
-            sent = tuple(
-                sorted((local, way | bit, got) for local, way, got in stages)
-            )
+            sent = tuple(sorted((local, way | bit, got) for local, way, got in stages))
             advanced = (
                 (progress[0] + 1, progress[1])
                 if who == 0
@@ -303,9 +302,7 @@ class _Stage:
 
     def _stop(self, stop: StopStage) -> None:
         process = next(iter(self.ghost.processes), None)
-        is_own = (
-            process is not None and process.load.stage.run_id == stop.stage.run_id
-        )
+        is_own = process is not None and process.load.stage.run_id == stop.stage.run_id
         running = process.load if process is not None and is_own else None
         verdict = self.fence.check_stop(stop, running, Origin.NETWORK, self.now)
         if not isinstance(verdict, StopAllowed):

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import attrs
 
 from simulation.patching import Mutant, changed, without_reason
 from skippyd.core.coordinator import fence as fence_module
-from skippyd.core.coordinator.claim import ClaimKey, CoordinatorClaim
 from skippyd.core.coordinator.fence import ClaimFence
-from skippyd.core.coordinator.instant import Instant
 from skippyd.core.coordinator.memory import (
     FenceRecord,
     FenceSnapshot,
     Lease,
     PersistFence,
 )
-from skippyd.core.coordinator.messages import LoadStage, Origin, StopStage
 from skippyd.core.coordinator.reasons import (
     LoadRefusalReason,
     PrepareRefusalReason,
@@ -28,6 +27,12 @@ from skippyd.core.coordinator.verdict import (
     StopAllowed,
     StopVerdict,
 )
+
+
+if TYPE_CHECKING:
+    from skippyd.core.coordinator.claim import ClaimKey, CoordinatorClaim
+    from skippyd.core.coordinator.instant import Instant
+    from skippyd.core.coordinator.messages import LoadStage, Origin, StopStage
 
 
 def _claim_rule(reason: RejectReason) -> Mutant:
@@ -240,13 +245,13 @@ FENCE_MUTANTS: tuple[Mutant, ...] = (
             PrepareRefusalReason.CONFLICTING_SAME_TERM,
         )
     ),
-    Mutant("lease: four hours at most", changed(Lease, "received", classmethod(_uncapped))),
+    Mutant(
+        "lease: four hours at most", changed(Lease, "received", classmethod(_uncapped))
+    ),
     Mutant("lease: boottime counts", changed(Lease, "is_held", _held_by_wall)),
     Mutant("lease: the wall counts", changed(Lease, "is_held", _held_by_boottime)),
     Mutant("lease: its end is out", changed(Lease, "is_held", _held_to_the_end)),
-    Mutant(
-        "renewal: never shortens", changed(Lease, "renewed_by", _the_last)
-    ),
+    Mutant("renewal: never shortens", changed(Lease, "renewed_by", _the_last)),
     Mutant("renewal: prolongs", changed(Lease, "renewed_by", _the_first)),
     Mutant(
         "renewal: duplicates revive nothing",
@@ -280,9 +285,7 @@ FENCE_MUTANTS: tuple[Mutant, ...] = (
         "a forgotten store has no vote",
         changed(ClaimFence, "restore", staticmethod(_restore_trusting)),
     ),
-    Mutant(
-        "a quarantine ends", changed(ClaimFence, "expire", lambda *_: ())
-    ),
+    Mutant("a quarantine ends", changed(ClaimFence, "expire", lambda *_: ())),
     Mutant(
         "a refusal says what is current",
         changed(ClaimFence, "probe", _probe_silently),

@@ -2,7 +2,7 @@
 
 A mutant patches one rule of the product while it is looked at. What must kill it: a
 story (the first that fails is named), a seed of the simulator, or the exhaustive
-search. Rules whose absence nothing could show are listed with the reason.
+search. `equivalents` holds those that nothing can tell from the product, and why.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from simulation.campaign_mutants import CAMPAIGN_MUTANTS
+from simulation.equivalents import EQUIVALENTS
 from simulation.exhaustive import Scope, Search
 from simulation.fence_mutants import FENCE_MUTANTS
 from simulation.ghost import InvariantBrokenError
@@ -28,22 +29,6 @@ SEEDS = range(25)
 LIVENESS_SEEDS = range(5)
 
 MUTANTS: tuple[Mutant, ...] = (*FENCE_MUTANTS, *STAGE_MUTANTS, *CAMPAIGN_MUTANTS)
-
-EQUIVALENT = {
-    "a waiting load outlives a newer claim": (
-        "it is checked again before it starts, and then its term is refused"
-    ),
-    "a cancelled preparation is reported ready": (
-        "a report about a forgotten preparation finds nothing to change"
-    ),
-    "term check of a load left to the run id": (
-        "a run id holds its term and coordinator, so the run check refuses the same"
-    ),
-    "current term missing in a load's refusal": (
-        "probes and claims carry it too, and come before every load"
-    ),
-}
-"""Mutants that nothing can tell from the product, each with the reason."""
 
 
 @attrs.frozen(kw_only=True)
@@ -122,5 +107,5 @@ def table(rows: list[Kills]) -> str:
         "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True))
         for line in (header, *lines)
     )
-    reasons = "\n".join(f"{name}: {why}" for name, why in EQUIVALENT.items())
-    return f"{text}\n\nequivalent:\n{reasons}"
+    reasons = "\n".join(f"{m.name}: {why}" for m, why in EQUIVALENTS)
+    return f"{text}\n\nnothing can show these:\n{reasons}"

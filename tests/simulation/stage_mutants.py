@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import attrs
 
 from simulation.patching import Change, Mutant, changed
 from skippyd.core.coordinator import preparations as preparations_module
 from skippyd.core.coordinator import stages as stages_module
 from skippyd.core.coordinator import superseding as superseding_module
-from skippyd.core.coordinator.claim import ClaimKey, CoordinatorClaim
 from skippyd.core.coordinator.control import StageControl
 from skippyd.core.coordinator.control_effects import (
     ControlEffect,
@@ -16,16 +17,20 @@ from skippyd.core.coordinator.control_effects import (
     StageEnded,
     StartStage,
 )
-from skippyd.core.coordinator.fence import ClaimFence
-from skippyd.core.coordinator.instant import Instant
-from skippyd.core.coordinator.messages import (
-    LoadStage,
-    Origin,
-    PreparationStatus,
-)
 from skippyd.core.coordinator.preparations import Preparations
 from skippyd.core.coordinator.stages import Stages
 from skippyd.core.coordinator.verdict import FencedRun, LoadAllowed, LoadVerdict
+
+
+if TYPE_CHECKING:
+    from skippyd.core.coordinator.claim import ClaimKey, CoordinatorClaim
+    from skippyd.core.coordinator.fence import ClaimFence
+    from skippyd.core.coordinator.instant import Instant
+    from skippyd.core.coordinator.messages import (
+        LoadStage,
+        Origin,
+        PreparationStatus,
+    )
 
 
 _become_ready = Stages.become_ready
@@ -41,9 +46,7 @@ class _Permissive:
 
     real: ClaimFence
 
-    def check_load(
-        self, load: LoadStage, origin: Origin, now: Instant
-    ) -> LoadVerdict:
+    def check_load(self, load: LoadStage, origin: Origin, now: Instant) -> LoadVerdict:
         return LoadAllowed(is_fenced=True)
 
 
@@ -131,10 +134,19 @@ def _start_again(
 
 
 STAGE_MUTANTS: tuple[Mutant, ...] = (
-    Mutant("a stage is checked again when ready", changed(Stages, "become_ready", _ready_unchecked)),
-    Mutant("a waiting load is checked again", changed(Stages, "start_pending", _pending_unchecked)),
+    Mutant(
+        "a stage is checked again when ready",
+        changed(Stages, "become_ready", _ready_unchecked),
+    ),
+    Mutant(
+        "a waiting load is checked again",
+        changed(Stages, "start_pending", _pending_unchecked),
+    ),
     Mutant("one stage of a model at a time", changed(Stages, "load", _load_at_once)),
-    Mutant("a probe names what would end", changed(Stages, "fenced_runs", _probe_names_nothing)),
+    Mutant(
+        "a probe names what would end",
+        changed(Stages, "fenced_runs", _probe_names_nothing),
+    ),
     Mutant("a claim ends older work", _fence_nothing),
     Mutant(
         "a claim ends unfenced work",
@@ -160,7 +172,9 @@ STAGE_MUTANTS: tuple[Mutant, ...] = (
         "a stop reaches a waiting load",
         changed(stages_module, "_is_meant", lambda *_: False),
     ),
-    Mutant("who waits for an end is told", changed(Stages, "end", _end_without_answers)),
+    Mutant(
+        "who waits for an end is told", changed(Stages, "end", _end_without_answers)
+    ),
     Mutant(
         "a cancelled preparation stays cancelled",
         changed(Preparations, "refusal", lambda *_: None),

@@ -35,6 +35,10 @@ class Sweep:
         """Events that were checked, all schedules together."""
         return sum(self.event_counts)
 
+    def median_events(self) -> float:
+        """Events of the schedule in the middle."""
+        return statistics.median(self.event_counts)
+
     def events_a_minute(self) -> float:
         """Checked events in a minute of processor time of one core."""
         return self.event_count / self.cpu_s * 60
@@ -54,9 +58,7 @@ class Sweep:
         )
 
 
-def sweep(
-    seconds: float, *, first_seed: int = 0, is_liveness: bool = False
-) -> Sweep:
+def sweep(seconds: float, *, first_seed: int = 0, is_liveness: bool = False) -> Sweep:
     """Run seeds from `first_seed` on until the time is over."""
     result = Sweep()
     start_s, start_cpu_s = time.perf_counter(), time.process_time()

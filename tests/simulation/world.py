@@ -16,7 +16,6 @@ import attrs
 
 from simulation.campaigners import Campaigner
 from simulation.clocks import NodeClocks
-from simulation.coordinators import Coordinator
 from simulation.faults import FaultDue, Heal
 from simulation.ghost import InvariantBrokenError, NodeGhost
 from simulation.node import Node
@@ -25,12 +24,13 @@ from simulation.plans import MODEL_KEY, draw_plan
 from simulation.rogues import Rogue
 from simulation.schedule import HEAL_MS, FaultClass
 from simulation.store import SimulatedStore
-from skippyd.ids import NodeId
+from skippyd.ids import CoordinatorId, NodeId
 
 
 if TYPE_CHECKING:
     import random
 
+    from simulation.coordinators import Coordinator
     from simulation.occurrences import Occurrence, Token
     from simulation.schedule import Schedule
     from skippyd.core.coordinator.claim import ClaimKey
@@ -188,11 +188,7 @@ class World:
         if source is target:
             self.schedule(0, occurrence)
             return
-        delay_ms = self._draw_delay()
-        if self._trouble:
-            draw = self.rng.random()
-            if draw < self._trouble:
-                delay_ms = self._have_trouble(draw, delay_ms, occurrence)
+        delay_ms = self._have_trouble(self._draw_delay(), occurrence)
         if delay_ms is None or self._is_cut(source, target):
             self._lose(coordinator, number)
             return
@@ -205,11 +201,13 @@ class World:
     def _draw_delay(self) -> int:
         return int(-log(1.0 - self.rng.random()) * self.schedule_.mean_delay_ms) + 1
 
-    def _have_trouble(
-        self, draw: float, delay_ms: int, occurrence: Occurrence
-    ) -> int | None:
-        """Lose, double or hold up a message; None means that it is lost."""
-        schedule = self.schedule_
+    def _have_trouble(self, delay_ms: int, occurrence: Occurrence) -> int | None:
+        """Lose, double or hold up a message, seldom; None means that it is lost."""
+        if not self._trouble:
+            return delay_ms
+        schedule, draw = self.schedule_, self.rng.random()
+        if draw >= self._trouble:
+            return delay_ms
         if draw < schedule.loss:
             return None
         if draw < schedule.loss + schedule.duplication:
@@ -324,7 +322,7 @@ class World:
     def stage_gone(self, node: Node, load: LoadStage, *, is_fenced: bool) -> None:
         """A stage ended without being stopped: its coordinator sees it by status."""
         for campaigner in self.campaigners:
-            if campaigner.home.node_id == load.coordinator_id:
+            if CoordinatorId(campaigner.home.node_id) == load.coordinator_id:
                 campaigner.stage_lost(node, load.stage.run_id, is_fenced=is_fenced)
 
     def heal(self) -> None:
