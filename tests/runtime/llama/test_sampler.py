@@ -73,7 +73,8 @@ def last_logits(context: StageContext) -> npt.NDArray[np.float64]:
 
 def probabilities(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     shares = np.exp(logits - logits.max())
-    return shares / shares.sum()
+    scaled: npt.NDArray[np.float64] = shares / shares.sum()
+    return scaled
 
 
 def names(context: StageContext, block: SamplingBlock | None) -> list[str]:
@@ -197,8 +198,8 @@ KEEPERS: dict[
     "top_p": (attrs.evolve(PLAIN, top_p=0.2), lambda rows: nucleus(rows, 0.2)),
     "min_p": (attrs.evolve(PLAIN, min_p=0.4), lambda rows: above_min_p(rows, 0.4)),
     "top_n_sigma": (
-        attrs.evolve(PLAIN, top_nsigma=1.6),
-        lambda rows: within_sigma(rows, 1.6),
+        attrs.evolve(PLAIN, top_nsigma=2.6),
+        lambda rows: within_sigma(rows, 2.6),
     ),
     "typical_p": (
         attrs.evolve(PLAIN, typical_p=0.05),
