@@ -305,7 +305,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stderr.write(f"{path}: the tests fail without a mutant\n")
             return 2
         for mutant in mutants_of(path):
-            tally.add(mutant, is_killed=trial.kills(mutant))
+            is_killed = trial.kills(mutant)
+            tally.add(mutant, is_killed=is_killed)
+            if not is_killed:
+                sys.stderr.write(f"survived: {mutant}\n")
     sys.stdout.write("\n".join(tally.report()) + "\n")
     return int(tally.percent() < arguments.at_least)
 
