@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import attrs
@@ -173,6 +174,7 @@ def _status(handle: EmbeddedServerHandle) -> dict[str, object]:
         "busy_lanes": status.busy_lanes,
         "idle_lanes": status.idle_lanes,
         "open_returns": status.open_returns,
+        "threads": sorted(thread.name for thread in threading.enumerate()),
         "health": None if status.health is None else status.health.status,
     } | attrs.asdict(statistics)
 

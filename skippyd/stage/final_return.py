@@ -141,15 +141,17 @@ class FinalReturn:
         )
 
     def _dial_first(self, key: FlowKey, message: StageMessage) -> None:
+        # One connection serves all requests of a lane: stage 0's lane owns its end and
+        # reads predictions there, so it is opened once, by the first request.
         if self._dialled is None:
             self._dialled = self._connect_to_first()
-        link = ReplyLink(self._dialled.connection, 0, peer_name=self._node.name_of(0))
-        link.send(
-            requests.prediction_return_open(
-                request_id=RequestId(message.request_id),
-                session_id=SessionId(message.session_id),
+            name = self._node.name_of(0)
+            ReplyLink(self._dialled.connection, 0, peer_name=name).send(
+                requests.prediction_return_open(
+                    request_id=RequestId(message.request_id),
+                    session_id=SessionId(message.session_id),
+                )
             )
-        )
         self._node.sinks.bind(key, self._dialled)
 
     def _connect_to_first(self) -> ReturnSink:

@@ -93,7 +93,10 @@ class ReplyLink:
         except OSError as error:
             raise self._lost(str(error)) from error
         if not data:
-            raise self._lost("it closed the connection")
+            raise self._lost(
+                "it closed the connection"
+                + ("" if self._parser.at_boundary else " in the middle of a reply")
+            )
         self._parser.receive_data(data)
 
     def wait_reply(
