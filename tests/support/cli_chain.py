@@ -101,7 +101,7 @@ class CliChain:
         """Start these stages, or all, and wait until they are ready."""
         chosen = indices or tuple(range(self.plan.stage_count))
         for index in chosen:
-            self.stages[index] = self._spawn(index)
+            self.spawn(index)
         for index in chosen:
             self.stages[index].wait_ready()
         return self
@@ -191,14 +191,16 @@ class CliChain:
         path = self.config_path(index)
         path.write_text(json.dumps(json.loads(path.read_text()) | fields))
 
-    def _spawn(self, index: int) -> StageCli:
+    def spawn(self, index: int) -> StageCli:
+        """Start one stage and do not wait for it."""
         arguments = ["--config", str(self.config_path(index)), *self.arguments]
         if self.has_topology:
             arguments += ["--topology", str(self.folder / "topology.json")]
         if index == 0:
             arguments += ["--openai-bind-addr", f"127.0.0.1:{self.openai_port}"]
         log = self.folder / f"stage-{index}.log"
-        return StageCli.start(f"stage-{index}", arguments, log)
+        self.stages[index] = StageCli.start(f"stage-{index}", arguments, log)
+        return self.stages[index]
 
     def _write_documents(self) -> None:
         configs = self.plan.configs(self.ports, RUN_KEY)
