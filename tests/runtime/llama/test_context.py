@@ -140,6 +140,20 @@ def test_a_batch_above_the_micro_batch_is_captured_whole(tiny: GgufModel) -> Non
     assert found.tobytes() == expected.tobytes()
 
 
+def test_a_batch_may_be_smaller_than_the_lanes(tiny: GgufModel) -> None:
+    """llama.cpp would end the process: one row of every sequence has to fit."""
+    settings = attrs.evolve(SETTINGS, n_batch=1, n_ubatch=1, lane_count=64)
+    found = []
+    for lanes in (1, 64):
+        settings = attrs.evolve(settings, lane_count=lanes)
+        with ContextChain.of_slices(tiny, (3,), settings) as chain:
+            for position, token in enumerate(PROMPT[:5]):
+                part = by_token(position=position, tokens=[token])
+                [row] = chain.decode([attrs.evolve(part, wants_logits=True)])
+            found.append(row.tobytes())
+    assert found[0] == found[1]
+
+
 # ---- what is refused -------------------------------------------------------------
 
 
