@@ -147,10 +147,11 @@ def test_a_batch_may_be_smaller_than_the_lanes(tiny: GgufModel) -> None:
     for lanes in (1, 64):
         settings = attrs.evolve(settings, lane_count=lanes)
         with ContextChain.of_slices(tiny, (3,), settings) as chain:
-            for position, token in enumerate(PROMPT[:5]):
-                part = by_token(position=position, tokens=[token])
-                [row] = chain.decode([attrs.evolve(part, wants_logits=True)])
-            found.append(row.tobytes())
+            parts = [
+                attrs.evolve(by_token(position=p, tokens=[token]), wants_logits=True)
+                for p, token in enumerate(PROMPT[:5])
+            ]
+            found.append([chain.decode([part])[0].tobytes() for part in parts])
     assert found[0] == found[1]
 
 
