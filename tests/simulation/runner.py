@@ -35,6 +35,7 @@ class Outcome:
 
     schedule: Schedule
     event_count: int
+    frame_count: int
     is_served: bool
     violation: Violation | None
 
@@ -90,6 +91,7 @@ def _outcome(world: World, broken: InvariantBrokenError | None) -> Outcome:
     return Outcome(
         schedule=world.schedule_,
         event_count=world.event_count,
+        frame_count=world.frame_count,
         is_served=_is_served(world),
         violation=violation,
     )

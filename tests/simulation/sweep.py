@@ -25,6 +25,7 @@ class Sweep:
 
     event_counts: list[int] = attrs.field(factory=list)
     fault_counts: list[int] = attrs.field(factory=list)
+    frame_count: int = 0
     served_count: int = 0
     broken: list[Outcome] = attrs.field(factory=list)
     wall_s: float = 0.0
@@ -52,6 +53,7 @@ class Sweep:
             f"{count} schedules, {self.event_count} checked events in "
             f"{self.wall_s:.1f} s ({self.cpu_s:.1f} s of processor time), "
             f"{len(self.broken)} violations\n"
+            f"of these events {self.frame_count} are frames of served runs\n"
             f"events a schedule: {events}\n"
             f"fault events a schedule: {faults}\n"
             f"served at the end: {self.served_count / count:.0%}"
@@ -67,6 +69,7 @@ def sweep(seconds: float, *, first_seed: int = 0, is_liveness: bool = False) -> 
         outcome = run_seed(seed, is_liveness=is_liveness)
         result.event_counts.append(outcome.event_count)
         result.fault_counts.append(len(outcome.schedule.faults))
+        result.frame_count += outcome.frame_count
         result.served_count += outcome.is_served
         if outcome.violation is not None:
             result.broken.append(outcome)
