@@ -158,7 +158,13 @@ class ChainDriver:
         )
         self.length += 1
         self._step += 1
-        return self.transport.receive().predicted
+        self.drain()
+        reply = self.transport.receive()
+        if not reply.tokens:
+            raise StageFailureError(
+                FailureCode.PROTOCOL, 0, "stage 0 acknowledged what asks for a token"
+            )
+        return reply.predicted
 
     def trim(self, keep: int) -> None:
         """Forget everything from position `keep` on."""

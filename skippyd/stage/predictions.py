@@ -100,12 +100,25 @@ class ReturnSinks:
                 del self._sinks[key]
 
 
+@attrs.frozen
+class OfferedReturn:
+    """A connection that the final stage dialled.
+
+    Args:
+        connection: The connection.
+        first_bytes: What was read behind the message that opened it: predictions.
+    """
+
+    connection: socket.socket
+    first_bytes: bytes = b""
+
+
 @attrs.define
 class _Waiting:
     """One lane's wait: what to call, and what was offered."""
 
     wake: Callable[[], None]
-    offered: list[socket.socket] = attrs.Factory(list)
+    offered: list[OfferedReturn] = attrs.Factory(list)
 
 
 class ReturnWaiters:
@@ -123,7 +136,7 @@ class ReturnWaiters:
         with self._lock:
             self._waiting.setdefault(key, _Waiting(wake))
 
-    def offer(self, key: FlowKey, connection: socket.socket) -> bool:
+    def offer(self, key: FlowKey, offered: OfferedReturn) -> bool:
         """Give a dialled connection to the lane that waits.
 
         False when none does, or has enough: the connection stays the caller's.
@@ -132,11 +145,11 @@ class ReturnWaiters:
             waiting = self._waiting.get(key)
             if waiting is None or len(waiting.offered) >= OFFERS_MAX:
                 return False
-            waiting.offered.append(connection)
+            waiting.offered.append(offered)
             waiting.wake()
             return True
 
-    def take(self, key: FlowKey) -> socket.socket | None:
+    def take(self, key: FlowKey) -> OfferedReturn | None:
         """A connection that was offered, if one was; the wait goes on."""
         waiting = self._waiting.get(key)
         if waiting is None or not waiting.offered:
@@ -148,8 +161,8 @@ class ReturnWaiters:
         """End the wait; connections nobody took are closed."""
         with self._lock:
             waiting = self._waiting.pop(key, None)
-        for connection in waiting.offered if waiting is not None else []:
-            connection.close()
+        for offered in waiting.offered if waiting is not None else []:
+            offered.connection.close()
 
 
 def flow_key(message: StageMessage) -> FlowKey:

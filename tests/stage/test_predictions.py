@@ -16,6 +16,7 @@ from skippyd.ids import RequestId, SessionId
 from skippyd.stage.predictions import (
     OFFERS_MAX,
     PENDING_SINKS_MAX,
+    OfferedReturn,
     ReturnSink,
     ReturnSinks,
     ReturnWaiters,
@@ -92,12 +93,13 @@ def test_an_offer_wakes_the_lane_that_waits_and_no_other(
 ) -> None:
     waiters, woken = ReturnWaiters(), list[str]()
     waiters.expect(KEY, lambda: woken.append("it"))
-    assert not waiters.offer((9, 9), pair[0])
+    assert not waiters.offer((9, 9), OfferedReturn(pair[0]))
     assert woken == []
     assert waiters.take(KEY) is None
-    assert waiters.offer(KEY, pair[0])
+    offered = OfferedReturn(pair[0], b"12")
+    assert waiters.offer(KEY, offered)
     assert woken == ["it"]
-    assert waiters.take(KEY) is pair[0]
+    assert waiters.take(KEY) is offered
     assert waiters.take(KEY) is None
 
 
@@ -106,12 +108,12 @@ def test_an_offer_that_nobody_took_is_closed_with_the_wait(
 ) -> None:
     waiters = ReturnWaiters()
     waiters.expect(KEY, lambda: None)
-    assert waiters.offer(KEY, pair[0])
+    assert waiters.offer(KEY, OfferedReturn(pair[0]))
     waiters.forget(KEY)
     waiters.forget(KEY)
     assert pair[0].fileno() == -1
     assert len(waiters) == 0
-    assert not waiters.offer(KEY, pair[1])
+    assert not waiters.offer(KEY, OfferedReturn(pair[1]))
 
 
 def test_offers_to_one_lane_are_bounded(
@@ -120,6 +122,6 @@ def test_offers_to_one_lane_are_bounded(
     waiters = ReturnWaiters()
     waiters.expect(KEY, lambda: None)
     copies = [pair[0].dup() for _ in range(OFFERS_MAX)]
-    assert all(waiters.offer(KEY, copy) for copy in copies)
-    assert not waiters.offer(KEY, pair[0])
+    assert all(waiters.offer(KEY, OfferedReturn(copy)) for copy in copies)
+    assert not waiters.offer(KEY, OfferedReturn(pair[0]))
     waiters.forget(KEY)

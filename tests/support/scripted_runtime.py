@@ -65,6 +65,8 @@ class ScriptedRuntime:
     sessions: dict[int, list[int]] = attrs.Factory(dict)
     failures: collections.deque[Exception] = attrs.Factory(collections.deque)
     """Raised by the next steps, one each."""
+    release_failure: EngineError | None = None
+    """Raised by every release."""
     gate: threading.Event = attrs.Factory(threading.Event)
     """Steps wait for it; it is open unless a test closes it."""
     reached: threading.Event = attrs.Factory(threading.Event)
@@ -114,6 +116,8 @@ class ScriptedRuntime:
 
     def release(self, session_id: int) -> bool:
         """See `StageRuntime.release`."""
+        if self.release_failure is not None:
+            raise self.release_failure
         with self._lock:
             return self.sessions.pop(session_id, None) is not None
 

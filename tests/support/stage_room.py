@@ -17,7 +17,7 @@ from skippyd.core.wire.auth import connection_token
 from skippyd.core.wire.encode import encode_auth_preamble, encode_message, encode_ready
 from skippyd.ids import ModelId, RunId, StageId, TopologyId
 from skippyd.net.tcp import interrupt, prepare, send_buffers
-from skippyd.stage.driver import ChainDriver, LaneTransport
+from skippyd.stage.driver import ChainDriver, ChainTransport, LaneTransport
 from skippyd.stage.lane import StageLane
 from skippyd.stage.links import ReplyLink
 from skippyd.stage.node import FlowControl, StageNode, StageTimings
@@ -26,7 +26,7 @@ from support.scripted_runtime import ScriptedRuntime
 
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
 
     from skippyd.core.wire.messages import StageMessage
 
@@ -113,18 +113,18 @@ class Room:
     scopes: list[trio.CancelScope]
     opened: list[LaneTransport] = attrs.Factory(list)
 
-    def lane(self) -> LaneTransport:
+    async def lane(self) -> LaneTransport:
         """A lane of stage 0, open; closed at the end of the room."""
         node = self.nodes[0]
         transport = LaneTransport(lambda reply: StageLane(node=node, reply=reply))
         self.opened.append(transport)
-        transport.lane.open(patience_s=0.0)
+        await blocking(lambda: transport.lane.open(patience_s=0.0))
         return transport
 
-    def close(self, transport: LaneTransport) -> None:
+    async def close(self, transport: LaneTransport) -> None:
         """Close a lane before the room ends."""
         self.opened.remove(transport)
-        transport.lane.close()
+        await blocking(transport.lane.close)
 
     @property
     def held(self) -> list[int]:
@@ -137,7 +137,7 @@ class Room:
         return sum(len(node.sinks) + len(node.waiters) for node in self.nodes)
 
 
-def driver_on(transport: LaneTransport) -> ChainDriver:
+def driver_on(transport: ChainTransport) -> ChainDriver:
     """A driver for a new session."""
     return ChainDriver(
         transport=transport, request_id=next(IDS), session_id=next(IDS), chunk=4
@@ -250,10 +250,10 @@ async def becomes(is_so: Callable[[], bool], what: str) -> None:
     assert not scope.cancelled_caught, f"not within 5 s: {what}"
 
 
-@contextlib.contextmanager
-def dialled(
+@contextlib.asynccontextmanager
+async def dialled(
     node: StageNode, *, purpose: str | None = None, run_key: bytes = RUN_KEY
-) -> Iterator[ReplyLink]:
+) -> AsyncIterator[ReplyLink]:
     """A raw connection to a stage, after its ready word."""
     address = node.config.bind_addr
     connection = socket.create_connection((address.host, address.port), 5.0)
@@ -262,7 +262,7 @@ def dialled(
         if purpose is not None:
             token = connection_token(run_key, purpose)
             send_buffers(connection, [encode_auth_preamble(token)])
-        word = connection.recv(4)
+        word = await blocking(lambda: connection.recv(4))
         assert word == encode_ready(), f"no ready word but {word!r}"
         yield ReplyLink(connection, node.index, peer_name=node.config.stage_id)
     finally:
