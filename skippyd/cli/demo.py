@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 HELP = "cut a model into stages on this machine, ask it, prove the answer"
 DEFAULT_PROMPT = "Explain in two sentences why the sky is blue."
 DEFAULT_SEED = 1
+DEFAULT_STAGES = 3
 WATCH_SECONDS = 0.2
 
 
@@ -230,7 +231,8 @@ def _plan(arguments: argparse.Namespace) -> ChainPlan:
     if arguments.cuts is not None:
         bounds = bounds_of_cuts(_numbers(arguments.cuts), layers)
     else:
-        bounds = even_bounds(arguments.stages or 3, layers)
+        stages = DEFAULT_STAGES if arguments.stages is None else arguments.stages
+        bounds = even_bounds(stages, layers)
     for start, end in itertools.pairwise(bounds):
         check_range(model, start, end)
     check_free(parse_endpoint(arguments.openai_bind_addr))

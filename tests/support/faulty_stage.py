@@ -3,7 +3,8 @@
 `python faulty_stage.py FAULT STAGE_ID serve-binary ...` is `skippyd serve-binary ...`
 except in the stage named STAGE_ID:
 
-- `tamper` adds 1e-3 to one value of the activation of its first decoded token;
+- `tamper` adds 1e-3 to one value of the activation of its third decoded token (the
+  first may be a canary's);
 - `assert` fails one of ggml's own assertions at its first batch;
 - `kill` is killed by SIGKILL at its first batch.
 """
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     Rows = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 
 AMOUNT = 1e-3
+TAMPERED_TOKEN = 3
 
 
 def command(fault: str, stage_id: str) -> tuple[str, ...]:
@@ -40,13 +42,14 @@ def command(fault: str, stage_id: str) -> tuple[str, ...]:
 
 class _Tampering:
     def __init__(self) -> None:
-        self.is_done = False
+        self.decoded = 0
 
     def __call__(self, rows: Rows | None) -> None:
-        if rows is None or len(rows) != 1 or self.is_done:
+        if rows is None or len(rows) != 1:
             return
-        self.is_done = True
-        rows[0, 3] += AMOUNT
+        self.decoded += 1
+        if self.decoded == TAMPERED_TOKEN:
+            rows[0, 3] += AMOUNT
 
 
 def _assert(_rows: Rows | None) -> None:
