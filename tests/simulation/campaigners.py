@@ -91,7 +91,8 @@ class Campaigner(Coordinator):
     runs: dict[str, RunGhost] = attrs.field(factory=dict)
     published: Run | None = None
     rounds: int = 0
-    rounds_at_heal: int = 0
+    rounds_at_calm: int = 0
+    _news_at_ms: dict[int, int] = attrs.field(factory=dict)
     _wake_at_ms: int | None = None
 
     def home_restarted(self) -> None:
@@ -151,7 +152,12 @@ class Campaigner(Coordinator):
     def peer_changed(self, node: Node, *, is_available: bool) -> None:
         """Hear that a node went or came."""
         change = PeerChanged(node.node_id, is_available)
-        self.tell_later(change, self.world.rng.randrange(100, 5_000))
+        now_ms = self.world.now_ms
+        at_ms = now_ms + self.world.rng.randrange(100, 5_000)
+        # What a watcher says about one node keeps its order, else old news would last.
+        at_ms = max(at_ms, self._news_at_ms.get(node.index, 0) + 1)
+        self._news_at_ms[node.index] = at_ms
+        self.tell_later(change, at_ms - now_ms)
 
     def _perform(self, effect: CampaignEffect) -> None:
         match effect:

@@ -26,6 +26,9 @@ COORDINATOR_COUNT = 2
 HEAL_MS = 60_000
 """In liveness mode every fault ends here."""
 
+CALM_MS = HEAL_MS + 45_000
+"""From here on nothing of the past is left: every node is up, no message is late."""
+
 LIVENESS_HORIZON_MS = 420_000
 """In liveness mode: room for a withdraw, the retry ticks and one slow load."""
 
@@ -190,6 +193,7 @@ def draw_schedule(
         ),
         replacing=0.0 if is_liveness else rng.choice((0.0, 0.3, 1.0)),
         is_liveness=is_liveness,
+        coordinator_count=rng.choice((1, 2)) if is_liveness else COORDINATOR_COUNT,
     )
 
 

@@ -16,13 +16,13 @@ import attrs
 
 from simulation.campaigners import Campaigner
 from simulation.clocks import NodeClocks
-from simulation.faults import FaultDue, Heal
+from simulation.faults import Calm, FaultDue, Heal
 from simulation.ghost import InvariantBrokenError, NodeGhost
 from simulation.node import Node
 from simulation.occurrences import Delivery, ReplyDelivery, RequestLost
 from simulation.plans import MODEL_KEY, draw_plan
 from simulation.rogues import Rogue
-from simulation.schedule import HEAL_MS, FaultClass
+from simulation.schedule import CALM_MS, HEAL_MS, FaultClass
 from simulation.store import SimulatedStore
 from skippyd.ids import CoordinatorId, NodeId
 
@@ -88,6 +88,7 @@ class World:
             self.schedule(fault.at_ms, FaultDue(self, fault))
         if schedule.is_liveness:
             self.schedule(HEAL_MS, Heal(self))
+            self.schedule(CALM_MS, Calm(self))
 
     def _add_node(self, index: int) -> None:
         node_id = NodeId(f"n{index}")
@@ -332,8 +333,6 @@ class World:
         self.is_healed = True
         self._trouble = 0.0
         self.cuts.clear()
-        for campaigner in self.campaigners:
-            campaigner.rounds_at_heal = campaigner.rounds
         for node in self.nodes:
             node.paused_until_ms = node.clogged_until_ms = 0
             node.disarm()
