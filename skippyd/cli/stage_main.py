@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("skippyd")
 
+STDERR_DESCRIPTOR = 2
 SWITCH_INTERVAL_SECONDS = 0.00005
 """Hand-over of the interpreter lock; 5 ms, the default, would be added to a token."""
 
@@ -62,7 +63,7 @@ def unwrapped(
     """Run a `start_*` function to its end, with nurseries' groups taken off errors."""
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     # SIGUSR1 prints every thread's stack: what a person needs when a stage hangs.
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    faulthandler.register(signal.SIGUSR1, file=STDERR_DESCRIPTOR, all_threads=True)
     try:
         return trio.run(_serve, start, channel)
     except BaseExceptionGroup as group:

@@ -134,6 +134,7 @@ async def test_a_canary_that_fails_is_a_reason_not_the_end(
         async with kept_pool(room) as pool:
             await becomes(lambda: "a defect" in pool.health.reason, "the reason")
             await serving(pool)
+            assert pool.idle_count == 2
 
 
 async def test_the_end_waits_for_lanes_that_are_out_and_interrupts_them() -> None:
