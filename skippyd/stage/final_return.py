@@ -57,7 +57,7 @@ class FinalReturn:
         self._flows.add(key)
         # Once stage 0 has turned out not to dial, its next requests need not wait.
         known = self._dialled is not None or self._uses_upstream
-        patience_s = 0.0 if known else self._node.timings.sink
+        patience_s = 0.0 if known else self._patience_s
         if self._node.sinks.wait(key, patience_s) is not None or self._uses_upstream:
             return
         try:
@@ -126,6 +126,13 @@ class FinalReturn:
             self._dialled.connection.close()
             self._dialled = None
 
+    @property
+    def _patience_s(self) -> float:
+        """How long stage 0 may take to dial: longer when nothing else is left."""
+        timings = self._node.timings
+        has_other_way = self._may_use_upstream or self._node.first_address is not None
+        return timings.sink if has_other_way else timings.connect_attempt
+
     def _no_way(self, message: StageMessage) -> StageFailureError:
         if flow_key(message) in self._flows:
             return StageFailureError(
@@ -153,6 +160,7 @@ class FinalReturn:
                 )
             )
         self._node.sinks.bind(key, self._dialled)
+        self._node.sinks.wait(key, 0.0)  # it is this lane's, not pending
 
     def _connect_to_first(self) -> ReturnSink:
         address = self._node.first_address

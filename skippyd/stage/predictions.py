@@ -52,6 +52,7 @@ class ReturnSinks:
 
     def __init__(self) -> None:
         self._sinks: dict[FlowKey, ReturnSink] = {}
+        self._claimed: set[FlowKey] = set()
         self._changed = threading.Condition()
 
     def __len__(self) -> int:
@@ -64,7 +65,8 @@ class ReturnSinks:
             StageFailureError: Too many flows wait.
         """
         with self._changed:
-            if key not in self._sinks and len(self._sinks) >= PENDING_SINKS_MAX:
+            pending = len(self._sinks) - len(self._claimed)
+            if key not in self._sinks and pending >= PENDING_SINKS_MAX:
                 raise StageFailureError(
                     FailureCode.PROTOCOL,
                     -1,
@@ -78,7 +80,10 @@ class ReturnSinks:
         return self._sinks.get(key)
 
     def wait(self, key: FlowKey, timeout_s: float) -> ReturnSink | None:
-        """The flow's sink, waited for: it comes over another connection."""
+        """The flow's sink, waited for: it comes over another connection.
+
+        From here on it belongs to a lane and is no longer pending.
+        """
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while (sink := self._sinks.get(key)) is None:
@@ -86,18 +91,21 @@ class ReturnSinks:
                 if left <= 0:
                     return None
                 self._changed.wait(left)
+            self._claimed.add(key)
             return sink
 
     def drop(self, key: FlowKey) -> None:
         """Forget a flow."""
         with self._changed:
             self._sinks.pop(key, None)
+            self._claimed.discard(key)
 
     def drop_connection(self, sink: ReturnSink) -> None:
         """Forget every flow of a connection that ended."""
         with self._changed:
             for key in [k for k, s in self._sinks.items() if s is sink]:
                 del self._sinks[key]
+                self._claimed.discard(key)
 
 
 @attrs.frozen

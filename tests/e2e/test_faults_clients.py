@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import threading
+from pathlib import Path
 
 import pytest
 
 from support.cli_chain import LONG_PROMPT, CliChain
 
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.process, pytest.mark.native, pytest.mark.slow]
 
@@ -99,3 +98,20 @@ def test_requests_that_fill_the_cache_together_are_refused_not_hung(
         assert chain.health().status == 200
         chain.expect_holdings(before)
         assert chain.ask(filling, max_tokens=10).status == 200
+
+
+def processor_ms(chain: CliChain) -> float:
+    """Processor time of all stages since they began."""
+    ticks = 0
+    for stage in chain.stages.values():
+        stat = Path(f"/proc/{stage.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(stat[11]) + int(stat[12])  # user and system
+    return ticks * 1000 / os.sysconf("SC_CLK_TCK")
+
+
+def test_stages_that_nobody_asks_use_no_processor(tmp_path: Path) -> None:
+    with CliChain.prepare(tmp_path) as chain:
+        chain.serving().holdings(*ALL)
+        before = processor_ms(chain)
+        threading.Event().wait(1.0)  # what is measured, not what is waited for
+        assert processor_ms(chain) - before < 100

@@ -89,6 +89,13 @@ async def test_every_way_to_forward_gives_the_same_work_and_tokens(
         assert room.flows == 0
 
 
+async def test_lanes_that_spin_before_they_sleep_give_the_same_tokens() -> None:
+    async with running_room(3, poll_us=2000) as room:
+        driver = driver_on(await room.lane())
+        tokens = await blocking(partial(generate, driver, PROMPT, 3))
+        assert tokens == expected_tokens(PROMPT, 3)
+
+
 async def test_a_middle_stage_passes_on_what_it_computed_itself() -> None:
     async with running_room(3) as room:
         driver = driver_on(await room.lane())

@@ -80,6 +80,18 @@ def test_pending_sinks_are_bounded(pair: tuple[socket.socket, socket.socket]) ->
     assert len(sinks) == PENDING_SINKS_MAX
 
 
+def test_sinks_that_a_lane_has_taken_are_pending_no_more(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    sinks, sink = ReturnSinks(), ReturnSink(pair[0])
+    for number in range(2 * PENDING_SINKS_MAX):
+        sinks.bind((number, 0), sink)
+        assert sinks.wait((number, 0), 0.0) is sink
+    sinks.drop((0, 0))
+    sinks.drop_connection(sink)
+    assert len(sinks) == 0
+
+
 def test_a_sink_writes_a_reply(pair: tuple[socket.socket, socket.socket]) -> None:
     ReturnSink(pair[0]).send(predicted_token(5))
     parser = ReplyParser()
