@@ -161,6 +161,7 @@ async def test_the_end_waits_for_lanes_that_are_out_and_interrupts_them() -> Non
         room.runtimes[2].gate.set()
 
 
+@pytest.mark.slow
 async def test_a_cancelled_request_does_not_shorten_the_next_one_on_its_lane() -> None:
     async with running_room() as room, kept_pool(room, 1) as pool:
         await serving(pool)

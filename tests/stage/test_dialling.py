@@ -82,6 +82,7 @@ def test_a_stage_that_is_not_there_is_named_with_the_remedy(
     assert "Connection refused; start it, or correct" in failure.message
 
 
+@pytest.mark.slow
 def test_a_stage_that_comes_in_time_is_waited_for(
     port: int, signal: LaneSignal
 ) -> None:

@@ -224,6 +224,7 @@ async def test_a_stage_that_hangs_is_named_by_the_one_before_it() -> None:
         room.runtimes[2].gate.set()
 
 
+@pytest.mark.slow
 async def test_a_prediction_that_does_not_come_names_who_may_hang() -> None:
     async with running_room(3, timings=IMPATIENT) as room:
         driver = driver_on(await room.lane())

@@ -86,6 +86,7 @@ async def test_a_stranger_that_says_nothing_is_dropped(
             assert await blocking(partial(stranger.recv, 4)) == b""
 
 
+@pytest.mark.slow
 async def test_a_hello_is_eaten_when_it_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
