@@ -104,6 +104,19 @@ def test_sequences_batched_together_are_exact_at_random_cuts(
         assert len({row.tobytes() for row in expected}) == len(expected)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ZOO)
+def test_every_random_model_is_exact_at_every_cut(
+    zoo: dict[str, GgufModel], name: str
+) -> None:
+    model = zoo[name]
+    with ContextChain.unsplit(model.path, SETTINGS) as whole:
+        expected = rows_of(whole)
+    for cut in range(1, model.layer_count):
+        with ContextChain.of_slices(model, (cut,), SETTINGS) as chain:
+            assert rows_of(chain) == expected
+
+
 def test_cache_types_change_the_logits(zoo: dict[str, GgufModel]) -> None:
     """So that the comparison above compares something.
 
