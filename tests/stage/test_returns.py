@@ -60,6 +60,7 @@ async def test_a_final_stage_that_dials_does_so_once_for_a_lane() -> None:
         assert len(transport.lane.watched()) == 2  # downstream, and one return
 
 
+@pytest.mark.slow
 async def test_ends_that_do_not_know_each_other_are_both_named() -> None:
     async with running_room(told=(False, False, False)) as room:
         driver = driver_on(await room.lane())
