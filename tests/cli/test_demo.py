@@ -84,6 +84,7 @@ def check_identical(document: dict[str, Any], stages: list[tuple[int, int]]) -> 
 @native
 @slow
 @process
+@pytest.mark.watchdog(60)
 def test_the_document_has_the_contracts_keys(
     talking_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,6 +109,7 @@ def test_the_document_has_the_contracts_keys(
 @native
 @slow
 @process
+@pytest.mark.watchdog(60)
 def test_random_bytes_at_a_high_temperature_are_identical_too(
     talking_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,6 +127,7 @@ def test_random_bytes_at_a_high_temperature_are_identical_too(
 @native
 @slow
 @process
+@pytest.mark.watchdog(60)
 def test_a_single_stage_is_a_chain_too(
     talking_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,6 +141,7 @@ def test_a_single_stage_is_a_chain_too(
 @native
 @slow
 @process
+@pytest.mark.watchdog(60)
 def test_the_python_capture_is_reported(
     talking_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -188,6 +192,7 @@ def parsed(*arguments: object) -> argparse.Namespace:
 @native
 @slow
 @process
+@pytest.mark.watchdog(60)
 def test_one_changed_activation_turns_the_verdict(
     talking_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -207,6 +212,7 @@ def test_one_changed_activation_turns_the_verdict(
 @native
 @slow
 @process
+@pytest.mark.watchdog(60)
 def test_a_stage_that_dies_is_the_reason_given(talking_path: Path) -> None:
     """Not stage 0's complaint about it."""
     with pytest.raises(StageProcessError, match=r"^stage-1 \(pid \d+\) was ended by"):
@@ -219,6 +225,7 @@ def test_a_stage_that_dies_is_the_reason_given(talking_path: Path) -> None:
 @native
 @slow
 @process
+@pytest.mark.watchdog(60)
 def test_a_prompt_beyond_the_context_is_refused_in_one_line(
     talking_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -97,6 +97,7 @@ process = pytest.mark.process
 @native
 @slow
 @process
+@pytest.mark.watchdog(60)
 def test_a_chain_starts_answers_and_leaves_nothing(talking: GgufModel) -> None:
     shares: dict[int, list[float]] = {0: [], 1: [], 2: []}
     with LocalChain.start(
@@ -123,6 +124,7 @@ def test_a_chain_starts_answers_and_leaves_nothing(talking: GgufModel) -> None:
 @native
 @slow
 @process
+@pytest.mark.watchdog(60)
 def test_stages_that_cannot_start_take_the_others_with_them(
     tmp_path: Path, talking: GgufModel
 ) -> None:
@@ -139,6 +141,7 @@ def test_stages_that_cannot_start_take_the_others_with_them(
 @native
 @slow
 @process
+@pytest.mark.watchdog(60)
 def test_a_stage_that_ends_under_way_is_named(talking: GgufModel) -> None:
     command = faulty_stage.command("kill", "stage-1")
     with LocalChain.start(

@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 
     from skippyd.model.gguf_model import GgufModel
 
-pytestmark = [pytest.mark.native, pytest.mark.slow, pytest.mark.process]
+pytestmark = [
+    pytest.mark.native,
+    pytest.mark.slow,
+    pytest.mark.process,
+    pytest.mark.watchdog(60),
+]
 
 SETTINGS = EngineSettings(ctx_size=256)
 
