@@ -59,7 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
     _check_counts(arguments)
     model = open_model(arguments.model)
     plan = _plan(arguments, model)
-    _say(f"{arguments.model}: {model.architecture}, {model.layer_count} layers")
+    _say(
+        f"{arguments.model}: {model.architecture}, {model.layer_count} layers; "
+        f"chains to compare with the unsplit model: {len(plan.chains)}"
+    )
     unsplit, results = verify(plan, model, on_result=_report)
     verdicts = {result.verdict for result in results}
     _say(_summary(results))
