@@ -137,8 +137,9 @@ class FinalReturn:
         if flow_key(message) in self._flows:
             return StageFailureError(
                 FailureCode.STAGE_LOST,
-                0,
-                "prediction return unavailable: stage 0 closed the one it had opened",
+                self._node.index,
+                "prediction return unavailable: the one that stage 0 had opened to "
+                f"{self._node.config.stage_id} has ended",
             )
         return StageFailureError(
             FailureCode.PROTOCOL,
