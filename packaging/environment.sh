@@ -29,6 +29,11 @@ find_compiler() {
     return 1
 }
 
+need_compiler() {
+    find_compiler || die "a C++ compiler is needed to build llama.cpp and none of" \
+        "${CXX:-c++, g++, clang++} is there; on Debian and Ubuntu: apt-get install g++"
+}
+
 # The place is part of it: scripts in an environment name their interpreter absolutely.
 key() { { pwd -P; "$venv/bin/python" -VV; cat "$@"; } | sha256sum | cut -d' ' -f1; }
 is_current() { [ -f "$venv/.stamp-$1" ] && [ "$(cat "$venv/.stamp-$1")" = "$2" ]; }
@@ -37,6 +42,7 @@ create() {
     python=$(find_python)
     [ -n "$python" ] || die "Python 3.11 or newer is needed and none of" \
         "${PYTHON:-python3, python3.14 ... python3.11} is; install one, or name it: make PYTHON=/path/to/python3"
+    need_compiler # said before anything is made
     say "creating $venv with $("$python" -V)"
     rm -rf "$venv"
     "$python" -m venv "$venv" || {
@@ -47,8 +53,7 @@ create() {
 }
 
 install_requirements() {
-    find_compiler || die "a C++ compiler is needed to build llama.cpp and none of" \
-        "${CXX:-c++, g++, clang++} is there; on Debian and Ubuntu: apt-get install g++"
+    need_compiler
     pip="$venv/bin/python -m pip --disable-pip-version-check -qq"
     [ "$($venv/bin/python -c 'import pip; print(pip.__version__)')" = "$PIP_VERSION" ] ||
         $pip install "pip==$PIP_VERSION"

@@ -72,6 +72,7 @@ def test_a_machine_without_a_compiler_is_told_what_to_install(checkout: Path) ->
     assert done.stdout == ""
     assert "a C++ compiler is needed" in done.stderr
     assert "apt-get install g++" in done.stderr
+    assert not (checkout / ".venv").exists()
 
 
 def test_the_native_part_is_built_without_python_headers(checkout: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.tree import ROOT, SOURCE_FOLDERS, parsed, python_files, shown
+from support.tree import ROOT, SOURCE_FOLDERS, nodes, parsed, python_files, shown
 
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def test_every_test_file_holds_tests() -> None:
 def _imported(path: Path) -> frozenset[str]:
     """Modules that a file names in its imports, and names taken out of packages."""
     found: set[str] = set()
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         match node:
             case ast.ImportFrom(module=str(module), names=names):
                 found.add(module)

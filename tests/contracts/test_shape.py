@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.tree import SOURCE_FOLDERS, parsed, python_files, shown
+from support.tree import SOURCE_FOLDERS, nodes, parsed, python_files, shown
 
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.slow  # reads every file
 
@@ -26,8 +27,8 @@ JUDGING = ("assert_", "check", "expect")
 NEVER_RUN = re.compile(r"\bpytest\.(?:mark\.)?(?:skip|xfail|importorskip)")
 
 
-def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree):
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -45,7 +46,7 @@ def test_no_function_is_longer_than_a_screen() -> None:
     long = [
         f"{shown(path)}:{node.lineno} {node.name}"
         for path in python_files()
-        for node in functions(parsed(path))
+        for node in functions(path)
         if (node.end_lineno or node.lineno) - node.lineno > FUNCTION_MAX_LINES
     ]
     assert long == []
@@ -84,7 +85,7 @@ def test_nothing_is_left_unfinished() -> None:
     left += [
         f"{shown(path)}:{node.lineno}"
         for path in python_files()
-        for node in ast.walk(parsed(path))
+        for node in nodes(path)
         if isinstance(node, ast.Raise) and "NotImplemented" in ast.dump(node)
     ]
     assert left == []
@@ -94,7 +95,7 @@ def test_no_error_is_swallowed() -> None:
     swallowed = [
         f"{shown(path)}:{node.lineno}"
         for path in python_files()
-        for node in ast.walk(parsed(path))
+        for node in nodes(path)
         if isinstance(node, ast.ExceptHandler)
         and len(node.body) == 1
         and isinstance(node.body[0], ast.Pass)
@@ -106,7 +107,7 @@ def test_every_test_can_fail() -> None:
     toothless = [
         f"{shown(path)}:{node.lineno} {node.name}"
         for path in python_files("tests")
-        for node in functions(parsed(path))
+        for node in functions(path)
         if node.name.startswith("test_") and not any(map(_judges, ast.walk(node)))
     ]
     assert toothless == []
@@ -127,7 +128,7 @@ def test_llama_cpp_is_named_in_one_room_only() -> None:
     elsewhere = [
         shown(path)
         for path in python_files(*SOURCE_FOLDERS)
-        if "runtime" not in path.parts and _loads(parsed(path), "llama_cpp")
+        if "runtime" not in path.parts and _loads(nodes(path), "llama_cpp")
     ]
     assert elsewhere == []
 
@@ -144,8 +145,8 @@ def _judges(node: ast.AST) -> bool:
             return False
 
 
-def _loads(tree: ast.Module, package: str) -> bool:
-    for node in ast.walk(tree):
+def _loads(walked: Iterable[ast.AST], package: str) -> bool:
+    for node in walked:
         match node:
             case ast.Import(names=names):
                 loaded = [alias.name for alias in names]
@@ -166,5 +167,5 @@ def test_the_look_at_loaded_packages_sees_each_way_to_load_one() -> None:
         "from llama_cpp import llama",
         "x('llama_cpp')",
     ):
-        assert _loads(ast.parse(text), "llama_cpp")
-    assert not _loads(ast.parse("'about llama_cpp'"), "llama_cpp")
+        assert _loads(ast.walk(ast.parse(text)), "llama_cpp")
+    assert not _loads(ast.walk(ast.parse("'about llama_cpp'")), "llama_cpp")

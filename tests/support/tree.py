@@ -35,6 +35,12 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
+@functools.cache  # as above: to walk a tree takes longer than to parse it
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Every node of one file's syntax tree."""
+    return tuple(ast.walk(parsed(path)))
+
+
 def shown(path: Path) -> str:
     """A path as a reader of the repository writes it."""
     return path.relative_to(ROOT).as_posix()
