@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,15 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     with capture.global_and_fixture_disabled():
         config.stash[WATCHDOG_STDERR] = os.dup(2)
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector of garbage pass over what thousands of collected tests are.
+
+    It runs before and after each test that looks for leaks: half a second a test.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
