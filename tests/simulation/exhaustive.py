@@ -51,6 +51,9 @@ MESSAGES = 6
 _StageState = tuple[int, int, int]
 """Number of the local state, messages under way (bits), accepts that arrived (bits)."""
 
+_Move = tuple[_StageState, int, int]
+"""A stage's next state, and how many duplicates and crashes it used up."""
+
 _State = tuple[tuple[_StageState, ...], tuple[int, int], int, int, bool]
 """Stages, how far each coordinator is, duplicates and crashes left, leases over."""
 
@@ -102,6 +105,9 @@ class Search:
     _steps: dict[tuple[int, int, int, bool], _Step] = attrs.field(
         factory=dict, init=False
     )
+    _stage_moves: dict[tuple[_StageState, bool, bool, bool], tuple[_Move, ...]] = (
+        attrs.field(factory=dict, init=False)
+    )
 
     @property
     def local_count(self) -> int:
@@ -137,7 +143,7 @@ class Search:
             if index and stages[index - 1] == stage:
                 continue  # Stages are alike: the same step of the same state.
             others = stages[:index] + stages[index + 1 :]
-            for moved, duplicate, crash in self._stage_steps(stage, state):
+            for moved, duplicate, crash in self._moves(stage, state):
                 together = tuple(sorted((*others, moved)))
                 yield (
                     together,
@@ -173,11 +179,20 @@ class Search:
         if terms[0] == terms[1] and progress[who] == 0 and progress[1 - who] > 0:
             raise InvariantBrokenError("I8", "two runs of one term load")
 
-    def _stage_steps(
-        self, stage: _StageState, state: _State
-    ) -> Iterator[tuple[_StageState, int, int]]:
-        local, way, got = stage
+    def _moves(self, stage: _StageState, state: _State) -> tuple[_Move, ...]:
+        """What one stage may do: the same in every state that leaves it as much."""
         _, _, duplicates, crashes, is_late = state
+        place = (stage, duplicates > 0, crashes > 0, is_late)
+        moves = self._stage_moves.get(place)
+        if moves is None:
+            moves = tuple(self._stage_steps(*place))
+            self._stage_moves[place] = moves
+        return moves
+
+    def _stage_steps(
+        self, stage: _StageState, duplicates: bool, crashes: bool, is_late: bool
+    ) -> Iterator[_Move]:
+        local, way, got = stage
         for message in range(MESSAGES):
             if not way >> message & 1:
                 continue
