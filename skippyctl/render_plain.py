@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 STAGE_HEAD = (
-    "stage", "node", "layers", "count", "used", "weights", "kv", "margin",
+    "stage", "node", "layers", "count", "used", "weights", "KV", "margin",
 )  # fmt: skip
 ATTEMPT_HEAD = ("context", "nodes", "verdict", "smallest margin", "missing", "network")
 

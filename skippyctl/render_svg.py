@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import TYPE_CHECKING
-from xml.sax.saxutils import escape
 
 from skippyctl.memory_bar import full_length_bytes, memory_bar, percent_used
 from skippyctl.reasons import decision_lines
@@ -101,6 +101,13 @@ def _legend() -> Iterator[str]:
         yield _text(x + 20, 62, name)
 
 
+def _margin(stage: StageAssignment) -> str:
+    left = stage.remaining_bytes
+    if left < 0:
+        return f"{format_bytes(-left, is_need=True)} short"
+    return f"{format_bytes(left)} left"
+
+
 def _row(stage: StageAssignment, top: int, largest_bytes: int) -> Iterator[str]:
     bar = memory_bar(stage, length=BAR_LENGTH, largest_bytes=largest_bytes)
     count = stage.layer_end - stage.layer_start
@@ -118,7 +125,7 @@ def _row(stage: StageAssignment, top: int, largest_bytes: int) -> Iterator[str]:
         )
         x += part
     yield _text(
-        WIDTH - LEFT, top + 15, f"{format_bytes(stage.remaining_bytes)} left",
+        WIDTH - LEFT, top + 15, _margin(stage),
         anchor="end",
     )  # fmt: skip
     yield _text(

@@ -79,7 +79,7 @@ def _stages(stages: tuple[StageAssignment, ...], width: int) -> RenderableType:
     length = _bar_length(rows, names, width)
     if length < BAR_SHORTEST:
         # The bar shows weights and KV cache; the columns only repeat them.
-        names = tuple(name for name in STAGE_HEAD if name not in {"weights", "kv"})
+        names = tuple(name for name in STAGE_HEAD if name not in {"weights", "KV"})
         length = max(BAR_SHORTEST, _bar_length(rows, names, width))
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for name in names:

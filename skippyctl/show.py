@@ -27,7 +27,7 @@ def show_plan(outcome: Outcome, *, explain: bool, as_json: bool, color: str) -> 
     elif wants_colours(sys.stdout, color, os.environ):
         _show_on_terminal(outcome, explain=explain)
     elif sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
-        _show_on_terminal(outcome, explain=explain, no_color=True)
+        _show_on_terminal(outcome, explain=explain, is_plain=True)
     else:
         print(plan_text(outcome, explain=explain))
 
@@ -58,7 +58,7 @@ def write_map(outcome: Outcome, path: Path) -> None:
 
 
 def _show_on_terminal(
-    outcome: Outcome, *, explain: bool, no_color: bool = False
+    outcome: Outcome, *, explain: bool, is_plain: bool = False
 ) -> None:
     from rich.console import Console  # noqa: PLC0415 - not needed for JSON or pipes
 
@@ -66,7 +66,7 @@ def _show_on_terminal(
 
     console = Console(
         force_terminal=True,
-        no_color=no_color,
+        color_system=None if is_plain else "auto",
         highlight=False,
         emoji=False,
         markup=False,

@@ -7,6 +7,7 @@ import sys
 import time
 
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
 FORMAT = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from skippyd.cli.logs import LOG_LEVELS
 from skippyd.cli.unbuilt import SERVE_LATER, refuse_unbuilt
 
 
@@ -21,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bind-addr", metavar="HOST:PORT", help="default: the config's"
     )
-    parser.add_argument("--log-level", default="info")
+    parser.add_argument("--log-level", default="info", choices=LOG_LEVELS)
     refuse_unbuilt(parser, SERVE_LATER)
 
 

@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from skippyd.cli.logs import LOG_LEVELS
 from skippyd.cli.unbuilt import BINARY_LATER, SERVE_LATER, refuse_unbuilt
 from skippyd.errors import UsageError
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from skippyd.embedding import BinaryStageOptions, EmbeddedOpenAiArgs
 
 HELP = "serve one stage of a chain over the binary protocol"
+LONGEST_SECONDS = 86_400.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,9 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--listen-fd", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--logits-fd", type=int, help=argparse.SUPPRESS)
     refuse_unbuilt(parser, (*SERVE_LATER, *BINARY_LATER))
-
-
-LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def _add_flow_flags(parser: argparse.ArgumentParser) -> None:
@@ -146,8 +145,7 @@ def _options(arguments: argparse.Namespace, config: StageConfig) -> BinaryStageO
         StageTimings,
     )
 
-    if arguments.max_inflight < 1:
-        raise UsageError(f"--max-inflight is {arguments.max_inflight}; 1 is the least")
+    _check_flow_flags(arguments)
     return BinaryStageOptions(
         config,
         timings=StageTimings(
@@ -163,6 +161,23 @@ def _options(arguments: argparse.Namespace, config: StageConfig) -> BinaryStageO
         openai=_openai(arguments),
         listener=None if arguments.listen_fd is None else inherited(arguments),
     )
+
+
+def _check_flow_flags(arguments: argparse.Namespace) -> None:
+    least = {"max_inflight": 1, "reply_credit_limit": 0}
+    for name, smallest in least.items():
+        value = getattr(arguments, name)
+        if value is not None and value < smallest:
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(f"{flag} is {value}; {smallest} is the least")
+    for name in ("downstream_connect_timeout_secs", "stage_reply_timeout_secs"):
+        value = getattr(arguments, name)
+        if not 0 < value <= LONGEST_SECONDS:  # nan fails this too
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(
+                f"{flag} is {value:g}; write more than 0 and at most "
+                f"{LONGEST_SECONDS:g} seconds"
+            )
 
 
 def inherited(arguments: argparse.Namespace) -> socket.socket:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from skippyd.cli.logs import LOG_LEVELS
 from skippyd.cli.unbuilt import OPENAI_SERVER_LATER, SERVE_LATER, refuse_unbuilt
 from skippyd.errors import UsageError
 
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model-id", help="default: the config's model_id")
     parser.add_argument("--generation-concurrency", type=int)
     parser.add_argument("--first-stage-addr", help=argparse.SUPPRESS)
-    parser.add_argument("--log-level", default="info")
+    parser.add_argument("--log-level", default="info", choices=LOG_LEVELS)
     refuse_unbuilt(parser, (*SERVE_LATER, *OPENAI_SERVER_LATER))
 
 
@@ -37,6 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     from skippyd.cli.stage_main import unwrapped  # noqa: PLC0415 - as above
     from skippyd.config.endpoints import parse_endpoint  # noqa: PLC0415 - as above
     from skippyd.config.stage import load_stage_config  # noqa: PLC0415 - as above
+    from skippyd.config.topology import load_topology  # noqa: PLC0415 - as above
     from skippyd.embedding import (  # noqa: PLC0415 - as above
         EmbeddedOpenAiArgs,
         start_embedded_openai,
@@ -53,5 +55,6 @@ def run(arguments: argparse.Namespace) -> int:
         model_id=arguments.model_id,
         generation_concurrency=arguments.generation_concurrency,
         config=load_stage_config(arguments.config),
+        topology=load_topology(arguments.topology) if arguments.topology else None,
     )
     return unwrapped(functools.partial(start_embedded_openai, args))

@@ -14,9 +14,10 @@ import attrs
 import trio
 
 from skippyd.embedding import start_binary_stage
-from skippyd.errors import ExitCode, SkippyError
+from skippyd.errors import ExitCode, SkippyError, UsageError
 from skippyd.proving.logits_pipe import LogitsWriter
-from skippyd.stage.lifecycle import LifecycleChannel, die_with_parent
+from skippyd.runtime.llama.parent_death import die_with_parent
+from skippyd.stage.lifecycle import LifecycleChannel
 
 
 if TYPE_CHECKING:
@@ -42,10 +43,12 @@ def run_stage(
     """
     channel: LifecycleChannel | None = None
     if lifecycle_fd is not None:
-        die_with_parent()
         channel = LifecycleChannel(lifecycle_fd)
+        die_with_parent()
+        if channel.is_parent_gone:  # before the kernel was asked to watch it
+            raise UsageError("the process that started this stage is gone")
         options = attrs.evolve(
-            options, progress=lambda share: channel.tell("loading", done=share)
+            options, progress=functools.partial(_tell_loading, channel)
         )
     if logits_fd is not None:
         options = attrs.evolve(options, logits_sink=LogitsWriter(logits_fd))
@@ -56,61 +59,109 @@ def unwrapped(
     start: Callable[..., Awaitable[None]], channel: LifecycleChannel | None = None
 ) -> int:
     """Run a `start_*` function to its end, with nurseries' groups taken off errors."""
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    # SIGUSR1 prints every thread's stack: what a person needs when a stage hangs.
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     try:
-        return _serve_until_stopped(start, channel)
+        return trio.run(_serve, start, channel)
     except BaseExceptionGroup as group:
         error = first_error(group)
-        if isinstance(error, SkippyError):
+        if isinstance(error, SkippyError | KeyboardInterrupt):
             raise error from None
         raise
 
 
-def _serve_until_stopped(
-    start: Callable[..., Awaitable[None]], channel: LifecycleChannel | None
-) -> int:
-    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-    # SIGUSR1 prints every thread's stack: what a person needs when a stage hangs.
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
-    return trio.run(_serve, start, channel)
+@attrs.define(eq=False)
+class _Life:
+    """What a serving process is told from outside, and what it says of itself."""
+
+    handle: EmbeddedServerHandle | None = None
+    stopping: trio.Event = attrs.Factory(trio.Event)
+    hurry: trio.Event = attrs.Factory(trio.Event)
+    was_interrupted: bool = False
+
+    def stop(self) -> None:
+        """End: at once while still loading, else after running answers."""
+        if self.handle is None:
+            # Loading runs in native code and cannot be cancelled; nothing that
+            # outlives this process has been made yet.
+            logger.info("stopping: nothing is served yet")
+            os._exit(self.exit_code)
+        if self.stopping.is_set():
+            self.hurry.set()
+        self.stopping.set()
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """How the process ends."""
+        return ExitCode.INTERRUPTED if self.was_interrupted else ExitCode.DONE
+
+    def status(self) -> dict[str, object]:
+        """Counters for the parent."""
+        return {} if self.handle is None else _status(self.handle)
 
 
 async def _serve(
     start: Callable[..., Awaitable[None]], channel: LifecycleChannel | None
 ) -> int:
-    received: list[int] = []
+    life = _Life()
     async with trio.open_nursery() as nursery:
-        handle: EmbeddedServerHandle = await nursery.start(start)
-        logger.info(
-            "ready: stage=%s listening=%s openai=%s pid=%s",
-            handle.runtime.config.stage_id,
-            handle.bind_addr,
-            handle.openai_base_url or "-",
-            os.getpid(),
-        )
-        stopped = trio.Event()
+        await nursery.start(_watch_signals, life)
         if channel is not None:
-            channel.tell(
-                "ready",
-                pid=os.getpid(),
-                bind_addr=str(handle.bind_addr),
-                openai_base_url=handle.openai_base_url,
-            )
-            nursery.start_soon(
-                channel.serve, functools.partial(_status, handle), stopped.set
-            )
-        nursery.start_soon(_watch_signals, received, stopped)
-        await stopped.wait()
+            nursery.start_soon(channel.serve, life.status, life.stop)
+        handle: EmbeddedServerHandle = await nursery.start(start)
+        life.handle = handle
+        _tell_ready(handle, channel)
+        await life.stopping.wait()
+        await _shut_down(handle, life)
+        nursery.cancel_scope.cancel()
+    return life.exit_code
+
+
+async def _shut_down(handle: EmbeddedServerHandle, life: _Life) -> None:
+    """Let running answers finish, unless told to stop a second time."""
+    async with trio.open_nursery() as nursery:
+
+        async def hurry() -> None:
+            await life.hurry.wait()
+            await handle.shutdown(drain_s=0.0)
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(hurry)
         await handle.shutdown()
         nursery.cancel_scope.cancel()
-    return ExitCode.INTERRUPTED if signal.SIGINT in received else ExitCode.DONE
 
 
-async def _watch_signals(received: list[int], stopped: trio.Event) -> None:
+def _tell_loading(channel: LifecycleChannel, share: float) -> None:
+    channel.tell("loading", done=share)
+
+
+def _tell_ready(handle: EmbeddedServerHandle, channel: LifecycleChannel | None) -> None:
+    logger.info(
+        "ready: stage=%s listening=%s openai=%s pid=%s",
+        handle.runtime.config.stage_id,
+        handle.bind_addr,
+        handle.openai_base_url or "-",
+        os.getpid(),
+    )
+    if channel is not None:
+        channel.tell(
+            "ready",
+            pid=os.getpid(),
+            bind_addr=str(handle.bind_addr),
+            openai_base_url=handle.openai_base_url,
+        )
+
+
+async def _watch_signals(
+    life: _Life, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
         async for number in signals:
             logger.info("stopping: %s", signal.Signals(number).name)
-            received.append(number)
-            stopped.set()
+            life.was_interrupted |= number == signal.SIGINT
+            life.stop()
 
 
 def _status(handle: EmbeddedServerHandle) -> dict[str, object]:
@@ -120,6 +171,8 @@ def _status(handle: EmbeddedServerHandle) -> dict[str, object]:
         "lanes": status.lanes,
         "messages": status.messages,
         "busy_lanes": status.busy_lanes,
+        "idle_lanes": status.idle_lanes,
+        "open_returns": status.open_returns,
         "health": None if status.health is None else status.health.status,
     } | attrs.asdict(statistics)
 

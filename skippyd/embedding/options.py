@@ -31,6 +31,7 @@ class EmbeddedOpenAiArgs:
         model_id: The name clients ask for; None is the config's.
         generation_concurrency: Requests at once; None is the config's lane_count.
         config: The stage, for `start_embedded_openai` alone.
+        topology: The chain it belongs to, likewise; compared when given.
         runtime: A loaded runtime to use instead of loading one.
     """
 
@@ -38,6 +39,7 @@ class EmbeddedOpenAiArgs:
     model_id: str | None = None
     generation_concurrency: int | None = None
     config: StageConfig | None = None
+    topology: StageTopology | None = None
     runtime: SkippyRuntimeHandle | None = None
 
 

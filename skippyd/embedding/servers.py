@@ -54,6 +54,8 @@ class EmbeddedServerStatus:
         lanes: Lanes that are open: of upstreams, and stage 0's own.
         messages: Messages handled since start.
         busy_lanes: Requests that are being answered over OpenAI.
+        idle_lanes: Stage 0's own lanes that wait for a request.
+        open_returns: Prediction returns that are bound to a request, or waited for.
         health: The chain's light, when it serves OpenAI.
     """
 
@@ -61,6 +63,8 @@ class EmbeddedServerStatus:
     lanes: int
     messages: int
     busy_lanes: int
+    idle_lanes: int
+    open_returns: int
     health: ChainHealth | None
 
 
@@ -83,6 +87,7 @@ class EmbeddedServerHandle:
     _http_ended: trio.Event = attrs.Factory(trio.Event)
     _scope: trio.CancelScope
     _ended: trio.Event
+    _owns_runtime: bool
 
     @property
     def openai_base_url(self) -> str | None:
@@ -98,6 +103,8 @@ class EmbeddedServerHandle:
             lanes=self._node.open_lanes,
             messages=self._node.messages,
             busy_lanes=0 if self._pool is None else self._pool.leased_count,
+            idle_lanes=0 if self._pool is None else self._pool.idle_count,
+            open_returns=len(self._node.sinks) + len(self._node.waiters),
             health=None if self._pool is None else self._pool.health,
         )
 
@@ -112,6 +119,8 @@ class EmbeddedServerHandle:
             with trio.move_on_after(drain_s):
                 await self._http_ended.wait()
         self._scope.cancel()
+        if self._owns_runtime:
+            self.runtime.runtime.abort()  # lanes do not wait for a long batch
         await self._ended.wait()
 
 
@@ -174,6 +183,7 @@ async def start_binary_stage(
                     node=node,
                     scope=serving.scope,
                     ended=serving.ended,
+                    owns_runtime=options.runtime is None,
                 )
                 if options.openai is not None and web is not None:
                     await _add_openai(nursery, handle, options.openai, web)
@@ -202,8 +212,10 @@ async def start_embedded_openai(
     with contextlib.ExitStack() as sockets:
         web = _openai_listener(args, sockets)
         assert web is not None
-        async with _loaded(args.runtime, config) as runtime:
-            node = StageNode(config=config, runtime=runtime.runtime)
+        async with _loaded(args.runtime, config, args.topology) as runtime:
+            node = StageNode(
+                config=config, runtime=runtime.runtime, topology=args.topology
+            )
             serving = _Serving()
             async with serving.nursery() as nursery:
                 handle = EmbeddedServerHandle(
@@ -212,6 +224,7 @@ async def start_embedded_openai(
                     node=node,
                     scope=serving.scope,
                     ended=serving.ended,
+                    owns_runtime=args.runtime is None,
                 )
                 await _add_openai(nursery, handle, args, web)
                 task_status.started(handle)
@@ -247,6 +260,7 @@ async def start_stage_http(
                         node=node,
                         scope=serving.scope,
                         ended=serving.ended,
+                        owns_runtime=options.runtime is None,
                     )
                 )
 
@@ -260,11 +274,12 @@ async def _add_openai(
     """Let stage 0 serve OpenAI: the lanes' keeper, and the HTTP server on top."""
     node = handle._node  # noqa: SLF001 - both live in this module
     lanes = node.config.lane_count
-    size = args.generation_concurrency or lanes
-    if size > lanes:
+    asked = args.generation_concurrency
+    size = lanes if asked is None else asked
+    if not 1 <= size <= lanes:
         raise ConfigError(
             f"--generation-concurrency ({size}) cannot exceed configured lane_count "
-            f"({lanes})"
+            f"({lanes}) and has to be 1 or more"
         )
     pool = LanePool(node, size)
     chain = ServedChain(

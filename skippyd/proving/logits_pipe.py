@@ -6,6 +6,7 @@ the pipe all along: a full one would stall the stage.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import struct
@@ -19,12 +20,14 @@ from skippyd.errors import SkippyError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import BinaryIO
 
     Row = np.ndarray[tuple[int], np.dtype[np.float32]]
 
 HEAD = struct.Struct("<QI")
 PIPE_BYTES = 1 << 20
 VALUES_MAX = 1 << 24
+END_SECONDS = 10.0
 
 
 class LogitsWriter:
@@ -57,9 +60,11 @@ class LogitsReader:
 
     def __init__(self) -> None:
         self._read_end, self.write_end = os.pipe()
-        fcntl.fcntl(self._read_end, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        with contextlib.suppress(PermissionError):  # a small pipe is only slower
+            fcntl.fcntl(self._read_end, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         os.set_inheritable(self.write_end, True)
         self._rows: dict[int, Row] = {}
+        self._fault: str | None = None
         self._arrived = threading.Condition()
         self._thread = threading.Thread(target=self._read_all, daemon=True)
         self._thread.start()
@@ -68,8 +73,13 @@ class LogitsReader:
         return self
 
     def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the reading; harmless when repeated."""
         self.close_write_end()
-        self._thread.join()
+        # Every writer has been ended by now; one that was not must not hang us too.
+        self._thread.join(END_SECONDS)
 
     def close_write_end(self) -> None:
         """Drop our copy of the end that the stage writes to."""
@@ -81,16 +91,17 @@ class LogitsReader:
         """Rows of these positions, waited for; everything read so far is forgotten.
 
         Raises:
-            SkippyError: Some did not come.
+            SkippyError: Some did not come; at once when none can come any more.
         """
         with self._arrived:
-            complete = self._arrived.wait_for(
-                lambda: all(position in self._rows for position in positions), timeout_s
+            self._arrived.wait_for(
+                lambda: self._fault is not None or not self._missing(positions),
+                timeout_s,
             )
-            if not complete:
-                missing = [p for p in positions if p not in self._rows]
+            if missing := self._missing(positions):
                 raise SkippyError(
-                    f"the final stage sent no logits for positions {missing[:5]}"
+                    f"no logits came for positions {missing[:5]}: "
+                    + (self._fault or f"none within {timeout_s:g} s")
                 )
             rows = [self._rows[position] for position in positions]
             self._rows.clear()
@@ -103,11 +114,24 @@ class LogitsReader:
 
     def _read_all(self) -> None:
         with os.fdopen(self._read_end, "rb", buffering=PIPE_BYTES) as pipe:
-            while head := pipe.read(HEAD.size):
-                position, count = HEAD.unpack(head)
-                if count > VALUES_MAX:
-                    raise SkippyError(f"a logits record claims {count} values")
-                row = np.frombuffer(pipe.read(4 * count), np.float32)
-                with self._arrived:
-                    self._rows[position] = row
-                    self._arrived.notify_all()
+            fault = self._read_records(pipe)
+        with self._arrived:
+            self._fault = fault
+            self._arrived.notify_all()
+
+    def _read_records(self, pipe: BinaryIO) -> str:
+        """Take records in until there are no more; returns why."""
+        while len(head := pipe.read(HEAD.size)) == HEAD.size:
+            position, count = HEAD.unpack(head)
+            if count > VALUES_MAX:
+                return f"a record claims {count} values"
+            data = pipe.read(4 * count)
+            if len(data) < 4 * count:
+                return "the writer ended within a record"
+            with self._arrived:
+                self._rows[position] = np.frombuffer(data, np.float32)
+                self._arrived.notify_all()
+        return "the writer ended within a record" if head else "the writer is gone"
+
+    def _missing(self, positions: Sequence[int]) -> list[int]:
+        return [position for position in positions if position not in self._rows]

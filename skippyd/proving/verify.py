@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import collections
+import contextlib
+import itertools
+from typing import TYPE_CHECKING, Literal, Self
 
 import attrs
 import numpy as np
 
 from skippyd.errors import RefusedError, StageFailureError
-from skippyd.model.refusals import check_cut
-from skippyd.proving.chain import ChainPlan, LocalChain, close_driver
+from skippyd.model.refusals import check_cut, check_range
+from skippyd.proving.chain import (
+    ChainPlan,
+    LocalChain,
+    bounds_of_cuts,
+    close_driver,
+)
 from skippyd.proving.logits_pipe import LogitsReader
 from skippyd.proving.reference import ReferenceRequest, ask_reference
 from skippyd.proving.stage_process import STAGE_COMMAND, StageProcessError
+from skippyd.units import MIB
 
 
 if TYPE_CHECKING:
@@ -27,6 +36,8 @@ if TYPE_CHECKING:
 Verdict = Literal["exact", "inexact", "refused"]
 ROWS_SECONDS = 30.0
 CTX_STEP = 256
+LOAD_AHEAD_MAX_BYTES = 512 * MIB
+"""Two chains of a larger model may be more than the machine holds."""
 
 
 @attrs.frozen(kw_only=True)
@@ -110,58 +121,90 @@ def ask_unsplit(plan: VerifyPlan, layer_count: int) -> ReferenceAnswer:
     )
 
 
-def compare_chain(
-    plan: VerifyPlan,
-    model: GgufModel,
-    cuts: tuple[int, ...],
-    unsplit: ReferenceAnswer,
-    *,
-    command: Sequence[str] = STAGE_COMMAND,
-) -> CutResult:
-    """Run one chain and compare its logits with the unsplit model's.
+@attrs.define(eq=False)
+class Trial:
+    """One chain to be compared: refused already, or launched and loading.
 
-    A refusal, by the rules or by llama.cpp itself, is a result and not an error.
+    Args:
+        cuts: Where it is cut.
+        refusal: Why it is not run at all.
+        chain: Its stages.
+        logits: What its final stage predicts.
     """
-    try:
-        for cut in cuts:
-            check_cut(model, cut)
-        tokens, rows = run_chain(plan, model, cuts, unsplit, command=command)
-    except RefusedError as error:
-        return CutResult(cuts=cuts, verdict="refused", reason=str(error))
-    except (StageProcessError, StageFailureError) as error:
-        return CutResult(cuts=cuts, verdict="refused", reason=str(error))
-    difference = max_difference(rows, unsplit.rows)
-    tokens_equal = tokens == list(unsplit.tokens)
-    is_exact = difference == 0.0 and tokens_equal and same_bits(rows, unsplit.rows)
-    return CutResult(
-        cuts=cuts,
-        verdict="exact" if is_exact else "inexact",
-        max_abs_difference=difference,
-        tokens_equal=tokens_equal,
-    )
 
+    cuts: tuple[int, ...]
+    refusal: str | None = None
+    chain: LocalChain | None = None
+    logits: LogitsReader | None = None
 
-def run_chain(
-    plan: VerifyPlan,
-    model: GgufModel,
-    cuts: tuple[int, ...],
-    unsplit: ReferenceAnswer,
-    *,
-    command: Sequence[str] = STAGE_COMMAND,
-) -> tuple[list[int], list[Row]]:
-    """Tokens and logits of the chain, fed what the unsplit model was fed.
+    @classmethod
+    def begin(
+        cls,
+        plan: VerifyPlan,
+        model: GgufModel,
+        cuts: tuple[int, ...],
+        command: Sequence[str] = STAGE_COMMAND,
+    ) -> Self:
+        """Start the stages of a chain; they load on their own."""
+        try:
+            for cut in cuts:
+                check_cut(model, cut)
+            bounds = bounds_of_cuts(cuts, model.layer_count)
+            for start, end in itertools.pairwise(bounds):
+                check_range(model, start, end)
+        except RefusedError as error:
+            return cls(cuts, str(error))
+        with contextlib.ExitStack() as undo:
+            logits = undo.enter_context(LogitsReader())
+            chain = LocalChain.launch(
+                plan.chain_plan(bounds), command=command, logits_fd=logits.write_end
+            )
+            logits.close_write_end()
+            undo.pop_all()
+        return cls(cuts, None, chain, logits)
 
-    Each step is fed the unsplit model's token, so that one wrong token does not make
-    every later row incomparable.
-    """
-    chain_plan = plan.chain_plan((0, *cuts, model.layer_count))
-    with (
-        LogitsReader() as logits,
-        LocalChain.start(
-            chain_plan, command=command, logits_fd=logits.write_end
-        ) as chain,
-    ):
-        logits.close_write_end()
+    def close(self) -> None:
+        """End the stages; harmless when repeated."""
+        if self.chain is not None:
+            self.chain.stop()
+        if self.logits is not None:
+            self.logits.close()
+
+    def compare(self, unsplit: ReferenceAnswer) -> CutResult:
+        """Feed the chain what the unsplit model was fed, and compare the logits.
+
+        A refusal, by the rules or by llama.cpp itself, is a result and not an error.
+
+        Raises:
+            SkippyError: The chain ended or failed for another reason.
+        """
+        if self.chain is None or self.logits is None:
+            return CutResult(cuts=self.cuts, verdict="refused", reason=self.refusal)
+        try:
+            self.chain.wait_ready()
+            tokens = self._tokens(self.chain, unsplit)
+        except (StageProcessError, StageFailureError) as error:
+            # A stage that ended is the reason why another one complains.
+            death = self.chain.death()
+            if death is None or not death.is_refusal:
+                raise death or error from None
+            return CutResult(cuts=self.cuts, verdict="refused", reason=str(death))
+        rows = self.logits.take(unsplit.positions, ROWS_SECONDS)
+        difference = max_difference(rows, unsplit.rows)
+        tokens_equal = tokens == list(unsplit.tokens)
+        is_exact = difference == 0.0 and tokens_equal and same_bits(rows, unsplit.rows)
+        return CutResult(
+            cuts=self.cuts,
+            verdict="exact" if is_exact else "inexact",
+            max_abs_difference=difference,
+            tokens_equal=tokens_equal,
+        )
+
+    def _tokens(self, chain: LocalChain, unsplit: ReferenceAnswer) -> list[int]:
+        """What the chain draws, fed the unsplit model's tokens.
+
+        Its own are not fed: one wrong token would make every later row incomparable.
+        """
         driver = chain.driver()
         try:
             driver.prefill(unsplit.prompt[:-1])
@@ -171,7 +214,7 @@ def run_chain(
             driver.stop()
         finally:
             close_driver(driver)
-        return tokens, logits.take(unsplit.positions, ROWS_SECONDS)
+        return tokens
 
 
 def max_difference(rows: Sequence[Row], others: Sequence[Row]) -> float | None:
@@ -203,10 +246,32 @@ def verify(
     on_result: Callable[[CutResult], None] = lambda _result: None,
     command: Sequence[str] = STAGE_COMMAND,
 ) -> tuple[ReferenceAnswer, list[CutResult]]:
-    """Compare every chain of the plan with one run of the unsplit model."""
-    unsplit = ask_unsplit(plan, model.layer_count)
+    """Compare every chain of the plan with one run of the unsplit model.
+
+    The stages of a small model's next chain load while the present one computes.
+
+    Raises:
+        SkippyError: A stage or the reference failed in a way that is no refusal.
+    """
     results: list[CutResult] = []
-    for cuts in plan.chains:
-        results.append(compare_chain(plan, model, cuts, unsplit, command=command))
-        on_result(results[-1])
+    size = sum(part.file_bytes for part in model.part_files)
+    ahead = size <= LOAD_AHEAD_MAX_BYTES
+    trials: collections.deque[Trial] = collections.deque()
+    with contextlib.ExitStack() as running:
+
+        def begin(cuts: tuple[int, ...]) -> None:
+            trials.append(Trial.begin(plan, model, cuts, command))
+            running.callback(trials[-1].close)
+
+        unsplit = ask_unsplit(plan, model.layer_count)
+        for index, cuts in enumerate(plan.chains):
+            if not trials:
+                begin(cuts)
+            if ahead:
+                for following in plan.chains[index + 1 : index + 2]:
+                    begin(following)
+            trial = trials.popleft()
+            results.append(trial.compare(unsplit))
+            trial.close()
+            on_result(results[-1])
     return unsplit, results

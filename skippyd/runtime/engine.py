@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 QUEUE_CAPACITY = 256
+"""Jobs that may wait: every lane has at most one, so more means a caller run wild."""
+JOB_SECONDS = 900.0
+"""No batch takes that long; who waits longer waits for a thread that hangs."""
 STOP_SECONDS = 10.0
 
 logger = logging.getLogger("skippyd.engine")
@@ -60,6 +63,8 @@ class Engine:
         self.context = context
         self._jobs: queue.SimpleQueue[_Job[object] | None] = queue.SimpleQueue()
         self._stopped = False
+        # Held while a job is queued or the end is: nothing is queued behind the end.
+        self._door = threading.Lock()
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
         self._thread.start()
 
@@ -68,17 +73,22 @@ class Engine:
 
         Raises:
             EngineError: Whatever the function raises; or the engine is stopped, or
-                more jobs wait than any number of lanes explains.
+                more jobs wait than any number of lanes explains, or the job does not
+                end.
         """
-        if self._stopped:
-            raise AbortedError("the engine is stopped")
-        if self._jobs.qsize() >= QUEUE_CAPACITY:
-            raise EngineError(f"more than {QUEUE_CAPACITY} jobs wait for the engine")
         done = threading.Lock()
         done.acquire()
         job = _Job(run, done)
-        self._jobs.put(job)  # type: ignore[arg-type]  # the queue forgets the result's type
-        done.acquire()
+        with self._door:
+            if self._stopped:
+                raise AbortedError("the engine is stopped")
+            if self._jobs.qsize() >= QUEUE_CAPACITY:
+                raise EngineError(
+                    f"more than {QUEUE_CAPACITY} jobs wait for the engine"
+                )
+            self._jobs.put(job)  # type: ignore[arg-type]  # the queue forgets the result's type
+        if not done.acquire(timeout=JOB_SECONDS):
+            raise EngineError(f"the engine did not answer within {JOB_SECONDS:g} s")
         if job.error is not None:
             raise job.error
         return job.result  # type: ignore[return-value]  # set whenever error is not
@@ -93,11 +103,12 @@ class Engine:
         Raises:
             EngineError: The thread did not end; the process has to.
         """
-        if self._stopped:
-            return
-        self._stopped = True
-        self.abort()
-        self._jobs.put(None)
+        with self._door:
+            if self._stopped:
+                return
+            self._stopped = True
+            self.abort()
+            self._jobs.put(None)
         self._thread.join(STOP_SECONDS)
         if self._thread.is_alive():
             raise EngineError(
@@ -109,11 +120,8 @@ class Engine:
     def _loop(self) -> None:
         while (job := self._jobs.get()) is not None:
             job.perform(self.context)
-        while not self._jobs.empty():
-            late = self._jobs.get()
-            if late is not None:
-                late.error = AbortedError("the engine is stopped")
-                late.done.release()
+            # Not held while waiting: a job keeps its batch and its result alive.
+            del job
 
 
 def load_engine(

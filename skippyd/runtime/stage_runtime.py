@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from skippyd.runtime.engine import load_engine
 from skippyd.runtime.failures import BadBatchError, EngineError
 from skippyd.runtime.interface import RuntimeStatistics, StepResult
-from skippyd.runtime.llama.context import BatchPart
+from skippyd.runtime.llama.context import BatchPart, check_tokens
 from skippyd.runtime.llama.sampler import SamplerChain
 from skippyd.runtime.llama.vocabulary import LlamaVocabulary
 from skippyd.runtime.sessions import SessionTable
@@ -95,12 +95,14 @@ class LlamaStageRuntime:
 
         Raises:
             EngineError: In one of its kinds; the session is as it was before, cut
-                back to `position` when the step was a rewind.
+                back to `position` when the step was a rewind. A session that the step
+                would have begun is not there.
         """
         asked = time.perf_counter_ns()
 
         def job(context: StageContext) -> StepResult:
             started = time.perf_counter_ns()
+            is_new = self._sessions.find(session_id) is None
             session = self._session_at(context, session_id, position)
             part = BatchPart(
                 sequence=session.sequence,
@@ -109,7 +111,12 @@ class LlamaStageRuntime:
                 activation=activation,
                 wants_logits=predict and self.is_final,
             )
-            result = self._run(context, session, part)
+            try:
+                result = self._run(context, session, part)
+            except EngineError:
+                if is_new:
+                    self._sessions.close(session_id)
+                raise
             result.wait_ns = started - asked
             return result
 
@@ -120,21 +127,33 @@ class LlamaStageRuntime:
 
         Raises:
             SamplingError: The block names something that is not served.
+            KvFullError: The session is new and every sequence is taken.
         """
 
         def job(context: StageContext) -> None:
-            session = self._sessions.open(session_id)
+            # Made first: a block that is refused changes no session and opens none.
+            sampler = SamplerChain(sampling, context) if self.is_final else None
+            try:
+                session = self._sessions.open(session_id)
+            except EngineError:
+                if sampler is not None:
+                    sampler.close()
+                raise
             session.drop_sampler()
-            session.sampling = sampling
-            if self.is_final:
-                session.sampler = SamplerChain(sampling, context)
+            session.sampling, session.sampler = sampling, sampler
 
         self._engine.call(job)
 
     def trim(self, session_id: int, keep: int) -> None:
-        """Forget what a session holds from a position on."""
+        """Forget what a session holds from a position on.
+
+        Raises:
+            BadBatchError: There is no such session, or the position is negative.
+        """
 
         def job(context: StageContext) -> None:
+            if keep < 0:
+                raise BadBatchError(f"session {session_id} cannot be cut to {keep}")
             session = self._sessions.require(session_id)
             _cut(context, session, keep)
 
@@ -194,14 +213,17 @@ class LlamaStageRuntime:
     ) -> StepResult:
         begun = time.perf_counter_ns()
         try:
+            if self.is_final:
+                # The sampler chain indexes its tables with the sideband's tokens.
+                check_tokens(part.tokens, context.model.vocabulary_size)
             rows = context.decode([part])
+            session.length = context.length(session.sequence)
+            session.tokens.extend(part.tokens)
+            count = session.length - part.position
+            token = self._draw(context, session, count) if part.wants_logits else None
         except EngineError:
-            context.trim(session.sequence, part.position)
+            _cut(context, session, part.position)
             raise
-        session.length = context.length(session.sequence)
-        session.tokens.extend(part.tokens)
-        count = session.length - part.position
-        token = self._draw(context, session, count) if part.wants_logits else None
         compute_ns = time.perf_counter_ns() - begun
         self._count(count, compute_ns)
         return StepResult(

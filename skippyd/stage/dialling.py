@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -15,16 +16,19 @@ from skippyd.errors import (
     StageFailureError,
 )
 from skippyd.net.tcp import dial, prepare, receive, send_buffers
+from skippyd.stage.waiting import PlainWaiter
 
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
 
     from skippyd.net.tcp import Address
     from skippyd.stage.node import StageNode, StageTimings
+    from skippyd.stage.waiting import Waiter
 
 RETRY_SECONDS = 0.5
+
+logger = logging.getLogger("skippyd.stage")
 
 
 class NotThereError(SkippyError):
@@ -39,12 +43,14 @@ def open_connection(
     source_host: str | None,
     timings: StageTimings,
     io_timeout_s: float,
+    waiter: Waiter | None = None,
 ) -> socket.socket:
     """Connect to a stage and wait until it says that it is ready.
 
     Raises:
         NotThereError: Nothing accepts there.
         RemoteProtocolError: What is there is no stage of this run and generation.
+        StageFailureError: The waiter was told to stop.
     """
     try:
         connection = dial(
@@ -54,12 +60,16 @@ def open_connection(
         reason = error.strerror or str(error)
         raise NotThereError(f"cannot connect to {address}: {reason}") from error
     try:
-        prepare(connection, io_timeout_s=timings.ready)
+        prepare(connection, io_timeout_s=io_timeout_s)
         if run_key is not None:
             token = connection_token(run_key, purpose)
             send_buffers(connection, [encode_auth_preamble(token)])
-        _await_ready(connection, address)
-        prepare(connection, io_timeout_s=io_timeout_s)
+        _await_ready(
+            connection,
+            address,
+            PlainWaiter() if waiter is None else waiter,
+            timings.ready,
+        )
     except OSError as error:
         connection.close()
         reason = error.strerror or str(error)
@@ -77,7 +87,7 @@ def connect_to_stage(
     purpose: str,
     *,
     patience_s: float,
-    is_stopped: Callable[[], bool] = lambda: False,
+    waiter: Waiter,
 ) -> socket.socket:
     """Connect to a stage of the chain, trying again until patience runs out.
 
@@ -85,7 +95,8 @@ def connect_to_stage(
         StageFailureError: It is not there, or is not of this run; names it, says why
             and what to do.
     """
-    deadline = time.monotonic() + patience_s
+    until = time.monotonic() + patience_s
+    has_waited = False
     while True:
         try:
             return open_connection(
@@ -95,6 +106,7 @@ def connect_to_stage(
                 source_host=node.config.bind_addr.host,
                 timings=node.timings,
                 io_timeout_s=node.timings.frame,
+                waiter=waiter,
             )
         except RemoteProtocolError as error:
             raise StageFailureError(
@@ -104,19 +116,36 @@ def connect_to_stage(
                 f"protocol: {error}",
             ) from error
         except NotThereError as error:
-            if is_stopped() or time.monotonic() + RETRY_SECONDS > deadline:
-                raise StageFailureError(
-                    FailureCode.STAGE_LOST,
-                    index,
-                    f"{node.name_of(index)} at {address} is not there: {error}; "
-                    "start it, or correct its endpoint in the configuration",
-                ) from error
-        time.sleep(RETRY_SECONDS)
+            words = (
+                f"{node.name_of(index)} at {address} is not there: {error}; "
+                "start it, or correct its endpoint in the configuration"
+            )
+            if time.monotonic() + RETRY_SECONDS > until:
+                raise StageFailureError(FailureCode.STAGE_LOST, index, words) from error
+            if not has_waited:
+                logger.warning("waiting up to %g s: %s", patience_s, words)
+                has_waited = True
+        _pause(waiter, RETRY_SECONDS)
 
 
-def _await_ready(connection: socket.socket, address: Address) -> None:
+def _pause(waiter: Waiter, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        waiter.wait([], until)
+
+
+def _await_ready(
+    connection: socket.socket, address: Address, waiter: Waiter, timeout_s: float
+) -> None:
     parser = ReadyParser()
+    until = time.monotonic() + timeout_s
     while parser.next_ready() is None:
+        if not waiter.wait([connection], until):
+            if time.monotonic() >= until:
+                raise NotThereError(
+                    f"{address} accepts but did not become ready within {timeout_s:g} s"
+                )
+            continue
         data = receive(connection, parser.wanted_bytes)
         if not data:
             raise RemoteProtocolError(

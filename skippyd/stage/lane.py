@@ -13,30 +13,24 @@ failure is raised as a `StageFailureError`: after one the lane is only good for
 from __future__ import annotations
 
 import contextlib
-import time
+import logging
 from typing import TYPE_CHECKING
 
 import attrs
 
 from skippyd.core.wire.auth import lane_purpose
 from skippyd.core.wire.kinds import MessageKind
-from skippyd.core.wire.messages import check_state, forwarded
-from skippyd.core.wire.replies import (
-    NO_STATS,
-    StageStats,
-    ack,
-    merge,
-    predicted_token,
-    prefill_compute,
-    prefill_edge,
-)
+from skippyd.core.wire.messages import check_state
+from skippyd.core.wire.replies import ack, predicted_token, prefill_compute
 from skippyd.errors import FailureCode, StageFailureError
 from skippyd.runtime.failures import AbortedError, EngineError
 from skippyd.stage.dialling import connect_to_stage
-from skippyd.stage.forwarder import Forwarder
-from skippyd.stage.links import ReplyLink, wait_readable
+from skippyd.stage.downstream import NO_ACTIVATION, DeferredStats, Downstream
+from skippyd.stage.final_return import FinalReturn
+from skippyd.stage.first_return import FirstReturn
+from skippyd.stage.links import ReplyLink
 from skippyd.stage.node import address_of
-from skippyd.stage.return_path import FinalReturn, FirstReturn
+from skippyd.stage.waiting import LaneSignal, wait_readable
 
 
 if TYPE_CHECKING:
@@ -45,10 +39,16 @@ if TYPE_CHECKING:
     from skippyd.core.wire.activation import Payload
     from skippyd.core.wire.messages import StageMessage
     from skippyd.core.wire.replies import StageReply
+    from skippyd.runtime.interface import StepResult
     from skippyd.stage.node import StageNode
 
 K = MessageKind
-NO_ACTIVATION = memoryview(b"")
+
+logger = logging.getLogger("skippyd.stage")
+
+
+def _signal_of_node(lane: StageLane) -> LaneSignal:
+    return LaneSignal.of(lane.node)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -58,18 +58,18 @@ class StageLane:
     Args:
         node: The stage.
         reply: Where replies to the upstream go.
+        signal: How other threads tell this lane to stop; where its thread waits.
     """
 
     node: StageNode
     reply: Callable[[StageReply], None]
-    downstream: ReplyLink | None = None
-    _forwarder: Forwarder | None = None
+    signal: LaneSignal = attrs.Factory(_signal_of_node, takes_self=True)
+    _downstream: Downstream | None = None
     _first_return: FirstReturn | None = None
     _final_return: FinalReturn | None = None
     _sessions: set[int] = attrs.Factory(set)
-    _pending_acks: int = 0
-    _stats: StageStats = NO_STATS
-    _is_stopped: bool = False
+    _stats: DeferredStats = attrs.Factory(DeferredStats)
+    _is_open: bool = False
 
     def open(self, *, patience_s: float) -> None:
         """Connect to the stage downstream, if there is one.
@@ -78,11 +78,12 @@ class StageLane:
             StageFailureError: It is not there.
         """
         self.node.lane_opened()
-        peer = self.node.config.downstream
+        self._is_open = True
         if self.node.is_first:
-            self._first_return = FirstReturn(self.node)
+            self._first_return = FirstReturn(self.node, self.signal)
         if self.node.is_final:
-            self._final_return = FinalReturn(self.node)
+            self._final_return = FinalReturn(self.node, self.signal)
+        peer = self.node.config.downstream
         if peer is None:
             return
         connection = connect_to_stage(
@@ -91,10 +92,11 @@ class StageLane:
             peer.stage_index,
             lane_purpose(self.node.index, peer.stage_index),
             patience_s=patience_s,
-            is_stopped=lambda: self._is_stopped,
+            waiter=self.signal,
         )
-        self.downstream = ReplyLink(
-            connection, peer.stage_index, peer_name=peer.stage_id
+        link = ReplyLink(connection, peer.stage_index, peer_name=peer.stage_id)
+        self._downstream = Downstream(
+            node=self.node, link=link, signal=self.signal, stats=self._stats
         )
 
     def handle(self, message: StageMessage) -> None:
@@ -105,7 +107,7 @@ class StageLane:
             RemoteProtocolError: The message contradicts itself.
         """
         check_state(message)
-        self.node.messages += 1
+        self.node.count_message()
         try:
             self._dispatch(message)
         except EngineError as error:
@@ -115,10 +117,8 @@ class StageLane:
 
     def watched(self) -> list[ReplyLink]:
         """Links on which something may arrive between messages."""
-        links = [self.downstream] if self.downstream is not None else []
-        if self._first_return is not None and self._first_return.link is not None:
-            links.append(self._first_return.link)
-        return links
+        links = [] if self._downstream is None else [self._downstream.link]
+        return links + ([] if self._first_return is None else self._first_return.links)
 
     def on_readable(self) -> None:
         """Take in what arrived between messages: late ACKs, failures, a lost stage.
@@ -126,45 +126,52 @@ class StageLane:
         Raises:
             StageFailureError: A stage failed or is lost.
         """
-        if self.downstream is not None and wait_readable([self.downstream], 0):
-            self._take_acks(self.downstream)
+        if self._downstream is not None and wait_readable([self._downstream.link], 0):
+            self._downstream.take_arrived()
         if self._first_return is not None:
             self._first_return.check_idle()
 
     def interrupt(self) -> None:
         """Make whatever this lane waits for end now; from any thread."""
-        self._is_stopped = True
-        for link in self.watched():
-            link.interrupt()
-
-    def cancel(self) -> None:
-        """Let a wait for a prediction end soon; from any thread."""
-        if self._first_return is not None:
-            self._first_return.cancel()
+        self.signal.interrupt()
+        downstream = self._downstream
+        if downstream is not None:
+            downstream.interrupt()  # a write may be blocked as well
 
     def close(self) -> None:
-        """Release the sessions of this lane and its connections."""
-        for session_id in sorted(self._sessions):
-            # An engine that was stopped holds no sessions any more.
-            with contextlib.suppress(AbortedError):
-                self.node.runtime.release(session_id)
+        """Release the sessions of this lane and its connections; once, by its owner.
+
+        Whatever of it fails, the rest is still done, and the failure is logged.
+        """
+        with contextlib.ExitStack() as steps:
+            steps.callback(self.signal.close)
+            if self._is_open:
+                steps.callback(self.node.lane_closed)
+            if self._first_return is not None:
+                steps.callback(self._first_return.close)
+            if self._final_return is not None:
+                steps.callback(self._final_return.close)
+            if self._downstream is not None:
+                steps.callback(self._downstream.close)
+            for session_id in sorted(self._sessions):
+                steps.callback(self._release, session_id)
+            if self._downstream is not None:
+                self._downstream.interrupt()
         self._sessions.clear()
-        if self._first_return is not None:
-            self._first_return.close()
-        if self._final_return is not None:
-            self._final_return.close()
-        if self.downstream is not None:
-            self.downstream.interrupt()
-        if self._forwarder is not None:
-            self._forwarder.close()
-        if self.downstream is not None:
-            self.downstream.close()
-        self.node.lane_closed()
+        self._is_open = False
 
     def fail_flows(self, failure: StageFailureError) -> None:
         """Tell stage 0 directly that this lane's requests have failed."""
         if self._final_return is not None:
             self._final_return.fail(failure)
+
+    def _release(self, session_id: int) -> None:
+        try:
+            self.node.runtime.release(session_id)
+        except AbortedError:
+            logger.debug("session %s ended with its engine", session_id)
+        except EngineError as error:
+            logger.warning("session %s is not released: %s", session_id, error)
 
     def _dispatch(self, message: StageMessage) -> None:
         match message.kind:
@@ -189,64 +196,51 @@ class StageLane:
         has_credit = self.node.flow.credit > 0
         if has_credit:
             self.reply(ack())
-        activation, compute_us = self._compute(message, predict=False)
-        self._fold(
+        result = self._step(message, predict=False)
+        self._stats.fold(
             prefill_compute(
                 stage_index=self.node.index,
-                compute_us=compute_us,
+                compute_us=result.compute_ns // 1000,
                 token_count=message.token_count,
             )
         )
-        if self.downstream is not None:
-            self._forward_prefill(message, activation)
+        if self._downstream is not None:
+            self._downstream.send_prefill(message, result.activation or NO_ACTIVATION)
         if not has_credit:
-            self.reply(ack(self._take_stats()))
+            self.reply(ack(self._stats.take()))
 
     def _predict(self, message: StageMessage) -> None:
-        if self.downstream is None:
-            token = self._draw(message)
+        if self._downstream is not None:
+            result = self._step(message, predict=True)
+            self._downstream.send_work(message, result.activation or NO_ACTIVATION)
             if self._first_return is not None:
-                self.reply(predicted_token(token))
-            else:
-                assert self._final_return is not None
-                self._final_return.send(message, predicted_token(token), self.reply)
+                self.reply(self._await_prediction(message))
             return
-        activation, _us = self._compute(message, predict=True)
-        self._flush()
-        self.downstream.send(
-            forwarded(
-                message, source_stage_index=self.node.index, activation=activation
-            )
-        )
+        token = self._draw(message)
         if self._first_return is not None:
-            self.reply(self._await_prediction(message))
+            self.reply(predicted_token(token))
+        else:
+            assert self._final_return is not None
+            self._final_return.send(message, predicted_token(token), self.reply)
 
     def _draw(self, message: StageMessage) -> int:
-        self._sessions.add(message.session_id)
         if message.sampling is not None:
+            self._sessions.add(message.session_id)
             self.node.runtime.configure(message.session_id, message.sampling)
-        result = self.node.runtime.step(
-            message.session_id,
-            position=self._position(message),
-            tokens=message.tokens,
-            activation=self._input(message),
-            predict=True,
-        )
+        result = self._step(message, predict=True)
         assert result.token is not None
         return result.token
 
-    def _compute(
-        self, message: StageMessage, *, predict: bool
-    ) -> tuple[memoryview, int]:
+    def _step(self, message: StageMessage, *, predict: bool) -> StepResult:
+        # Before the work: a step that fails half-way has made the session already.
         self._sessions.add(message.session_id)
-        result = self.node.runtime.step(
+        return self.node.runtime.step(
             message.session_id,
             position=self._position(message),
             tokens=message.tokens,
             activation=self._input(message),
             predict=predict,
         )
-        return result.activation or NO_ACTIVATION, result.compute_ns // 1000
 
     def _position(self, message: StageMessage) -> int:
         if message.pos_start < 0:
@@ -270,43 +264,14 @@ class StageLane:
             )
         return message.activation
 
-    def _forward_prefill(self, message: StageMessage, activation: memoryview) -> None:
-        assert self.downstream is not None
-        onward = forwarded(
-            message, source_stage_index=self.node.index, activation=activation
-        )
-        flow = self.node.flow
-        begun = time.perf_counter_ns()
-        while self._pending_acks >= max(flow.credit, 1):
-            self._one_ack("a prefill chunk")
-        waited = time.perf_counter_ns()
-        if flow.async_forward and flow.credit > 0:
-            if self._forwarder is None:
-                self._forwarder = Forwarder(self.downstream, flow.max_inflight)
-            self._forwarder.put(onward)
-        else:
-            self.downstream.send(onward)
-        written = time.perf_counter_ns()
-        self._pending_acks += 1
-        if flow.credit == 0:
-            self._drain()
-        self._fold(
-            prefill_edge(
-                stage_index=self.node.index,
-                write_us=(written - waited) // 1000,
-                wait_us=(waited - begun) // 1000,
-                activation_bytes=len(activation),
-            )
-        )
-
     def _await_prediction(self, message: StageMessage) -> StageReply:
         assert self._first_return is not None
-        assert self.downstream is not None
+        assert self._downstream is not None
         while True:
-            reply = self._first_return.next_reply(message, self.downstream)
+            reply, _link = self._first_return.next_reply(message, self._downstream.link)
             if reply.tokens:
                 return reply
-            self._count_ack(reply)
+            self._downstream.count_ack(reply)
 
     # ---- control ---------------------------------------------------------------
 
@@ -317,9 +282,10 @@ class StageLane:
                 self.node.index,
                 "chat sampling metadata (grammars, triggers) is not supported yet",
             )
-        self._drain()
+        if self._downstream is not None:
+            self._downstream.drain()
         self._sessions.add(message.session_id)
-        if self._first_return is not None and self.downstream is not None:
+        if self._first_return is not None and self._downstream is not None:
             self._first_return.open(message)
         if self._final_return is not None and self._first_return is None:
             self._final_return.open(message)
@@ -328,14 +294,16 @@ class StageLane:
         self._relay_control(message, "ConfigureGeneration")
 
     def _trim(self, message: StageMessage) -> None:
-        self._drain()
+        if self._downstream is not None:
+            self._downstream.drain()
         self.node.runtime.trim(message.session_id, message.token_count)
         self._relay_control(message, "TrimSession")
 
     def _stop(self, message: StageMessage) -> None:
-        self._drain()
-        self._sessions.discard(message.session_id)
+        if self._downstream is not None:
+            self._downstream.drain()
         self.node.runtime.release(message.session_id)
+        self._sessions.discard(message.session_id)
         if self._first_return is not None:
             self._first_return.end(message)
         if self._final_return is not None:
@@ -344,17 +312,9 @@ class StageLane:
 
     def _relay_control(self, message: StageMessage, what: str) -> None:
         """Pass a control message down, await its ACK and acknowledge upstream."""
-        if self.downstream is not None:
-            self.downstream.send(
-                forwarded(
-                    message,
-                    source_stage_index=self.node.index,
-                    activation=NO_ACTIVATION,
-                )
-            )
-            reply = self.downstream.wait_reply(self.node.timings.reply, what)
-            self._fold(reply.stats)
-        self.reply(ack(self._take_stats()))
+        if self._downstream is not None:
+            self._downstream.ask(message, what)
+        self.reply(ack(self._stats.take()))
 
     def _refusal(self, message: StageMessage, why: str) -> StageFailureError:
         return StageFailureError(
@@ -362,41 +322,3 @@ class StageLane:
             self.node.index,
             f"{message.kind.name} ({message.kind.value}) {why}",
         )
-
-    # ---- acknowledgements ----------------------------------------------------------
-
-    def _flush(self) -> None:
-        if self._forwarder is not None:
-            self._forwarder.flush()
-
-    def _drain(self) -> None:
-        self._flush()
-        while self._pending_acks:
-            self._one_ack("its prefill chunks")
-
-    def _one_ack(self, what: str) -> None:
-        assert self.downstream is not None
-        self._count_ack(self.downstream.wait_reply(self.node.timings.reply, what))
-
-    def _take_acks(self, link: ReplyLink) -> None:
-        link.pump()
-        while (reply := link.next_buffered()) is not None:
-            self._count_ack(reply)
-
-    def _count_ack(self, reply: StageReply) -> None:
-        if not self._pending_acks:
-            raise StageFailureError(
-                FailureCode.PROTOCOL,
-                self.node.index + 1,
-                f"{self.node.name_of(self.node.index + 1)} sent a reply nobody "
-                "waits for",
-            )
-        self._pending_acks -= 1
-        self._fold(reply.stats)
-
-    def _fold(self, stats: StageStats) -> None:
-        self._stats = merge(self._stats, stats)
-
-    def _take_stats(self) -> StageStats:
-        taken, self._stats = self._stats, NO_STATS
-        return taken

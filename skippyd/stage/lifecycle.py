@@ -8,33 +8,23 @@ stage ends itself. The kernel's parent-death signal covers a stage that hangs.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
-import signal
 import socket
-import sys
 from typing import TYPE_CHECKING
 
 import trio
 
 from skippyd.errors import UsageError
+from skippyd.stage.waiting import wait_readable
 
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PR_SET_PDEATHSIG = 1
 RECEIVE_BYTES = 4096
 LINE_MAX_BYTES = 65_536
 SEND_SECONDS = 5.0
-
-
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when the thread that started it is gone."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == 1:
-        sys.exit("skippyd: the process that started this stage is gone")
 
 
 class LifecycleChannel:
@@ -57,11 +47,25 @@ class LifecycleChannel:
         os.set_inheritable(descriptor, False)
         self._socket.settimeout(SEND_SECONDS)
 
+    @property
+    def is_parent_gone(self) -> bool:
+        """Whether the other end is closed already."""
+        if not wait_readable([self._socket], 0):
+            return False
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
+
     def tell(self, event: str, **fields: object) -> None:
         """Send one event; from any thread. A parent that is gone is no error."""
         line = json.dumps({"event": event, **fields}) + "\n"
         with contextlib.suppress(OSError):
             self._socket.sendall(line.encode())
+
+    def close(self) -> None:
+        """Close the channel; the parent takes that for the end of this process."""
+        self._socket.close()
 
     async def serve(
         self, answer_status: Callable[[], dict[str, object]], stop: Callable[[], None]

@@ -5,9 +5,8 @@ A link belongs to one lane thread, which reads it; the forwarder may write it to
 
 from __future__ import annotations
 
-import select
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -15,25 +14,16 @@ from skippyd.core.wire.decode import ReplyParser
 from skippyd.core.wire.encode import encode_message
 from skippyd.core.wire.replies import Failure
 from skippyd.errors import FailureCode, RemoteProtocolError, StageFailureError
-from skippyd.net.tcp import interrupt, receive, send_buffers
+from skippyd.net.tcp import RECEIVE_BYTES, interrupt, receive, send_buffers
+from skippyd.stage.waiting import PlainWaiter, wait_readable
 
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Sequence
 
     from skippyd.core.wire.messages import StageMessage
     from skippyd.core.wire.replies import StageReply
-
-RECEIVE_BYTES = 262_144
-
-
-class Pollable(Protocol):
-    """Anything with a descriptor."""
-
-    def fileno(self) -> int:
-        """The descriptor."""
-        ...
+    from skippyd.stage.waiting import Waiter
 
 
 @attrs.define(eq=False)
@@ -106,23 +96,31 @@ class ReplyLink:
             raise self._lost("it closed the connection")
         self._parser.receive_data(data)
 
-    def wait_reply(self, timeout_s: float, waited_for: str) -> StageReply:
+    def wait_reply(
+        self, timeout_s: float, waited_for: str, waiter: Waiter | None = None
+    ) -> StageReply:
         """Wait for the next reply.
+
+        Args:
+            timeout_s: How long.
+            waited_for: What it answers, for the failure.
+            waiter: Where to wait; a lane gives its signal.
 
         Raises:
             StageFailureError: None came in time, or the stage is lost.
         """
-        deadline = time.monotonic() + timeout_s
+        waiter = PlainWaiter() if waiter is None else waiter
+        until = time.monotonic() + timeout_s
         while (reply := self.next_buffered()) is None:
-            left = deadline - time.monotonic()
-            if left <= 0 or not wait_readable([self], left):
+            if self.fileno() in waiter.wait([self], until):
+                self.pump()
+            elif time.monotonic() >= until:
                 raise StageFailureError(
                     FailureCode.TIMEOUT,
                     self.peer_index,
                     f"{self.peer_name} did not answer {waited_for} within "
                     f"{timeout_s:g} s; it hangs or is overloaded",
                 )
-            self.pump()
         return reply
 
     def interrupt(self) -> None:
@@ -157,17 +155,3 @@ class ReplyLink:
             self.peer_index,
             f"{self.peer_name} broke the protocol: {reason}",
         )
-
-
-def wait_readable(sources: Sequence[Pollable], timeout_s: float | None) -> list[int]:
-    """Descriptors among `sources` that are readable; empty when time ran out.
-
-    Args:
-        sources: Links, sockets, descriptors.
-        timeout_s: How long to wait; None is for ever.
-    """
-    poller = select.poll()
-    for source in sources:
-        poller.register(source.fileno(), select.POLLIN)
-    timeout_ms = None if timeout_s is None else max(0.0, timeout_s * 1000)
-    return [descriptor for descriptor, _events in poller.poll(timeout_ms)]

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from skippyd.config.topology import StageTopology
     from skippyd.runtime.interface import StageRuntime
 
+HOP_MARGIN_SECONDS = 0.5
+
 
 @attrs.frozen(kw_only=True)
 class StageTimings:
@@ -102,6 +104,16 @@ class StageNode:
         return self.config.downstream is None
 
     @property
+    def reply_patience_s(self) -> float:
+        """How long a lane here waits for an answer of the chain.
+
+        Longer the further upstream: the stage next to the one that hangs speaks first
+        and can name it.
+        """
+        between = max(0, self.final_index - self.index - 1)
+        return self.timings.reply + HOP_MARGIN_SECONDS * between
+
+    @property
     def final_address(self) -> Address | None:
         """Where the final stage listens, when the topology tells."""
         if self.topology is None:
@@ -133,6 +145,11 @@ class StageNode:
         if self.topology is not None and 0 <= index < len(self.topology.stages):
             return self.topology.stages[index].stage_id
         return f"stage {index}"
+
+    def count_message(self) -> None:
+        """Count a message that is about to be handled."""
+        with self._lock:
+            self.messages += 1
 
     def lane_opened(self) -> None:
         """Count a lane in."""

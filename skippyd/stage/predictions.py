@@ -20,11 +20,14 @@ from skippyd.net.tcp import send_buffers
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable
 
+    from skippyd.core.wire.messages import StageMessage
     from skippyd.core.wire.replies import Failure, StageReply
 
 FlowKey = tuple[int, int]
 PENDING_SINKS_MAX = 64
+OFFERS_MAX = 4
 
 
 @attrs.define(eq=False)
@@ -97,35 +100,58 @@ class ReturnSinks:
                 del self._sinks[key]
 
 
+@attrs.define
+class _Waiting:
+    """One lane's wait: what to call, and what was offered."""
+
+    wake: Callable[[], None]
+    offered: list[socket.socket] = attrs.Factory(list)
+
+
 class ReturnWaiters:
-    """Lanes of stage 0 that wait for the final stage to dial."""
+    """Lanes of stage 0 to which the final stage may dial."""
 
     def __init__(self) -> None:
-        self._waiting: dict[FlowKey, list[socket.socket]] = {}
+        self._waiting: dict[FlowKey, _Waiting] = {}
         self._lock = threading.Lock()
 
-    def expect(self, key: FlowKey) -> None:
-        """Announce that a connection for this flow may come."""
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def expect(self, key: FlowKey, wake: Callable[[], None]) -> None:
+        """Announce that a connection for this flow may come; `wake` is called then."""
         with self._lock:
-            self._waiting[key] = []
+            self._waiting.setdefault(key, _Waiting(wake))
 
     def offer(self, key: FlowKey, connection: socket.socket) -> bool:
-        """Hand a dialled connection to the lane that waits; False when none does."""
+        """Give a dialled connection to the lane that waits.
+
+        False when none does, or has enough: the connection stays the caller's.
+        """
         with self._lock:
-            if key not in self._waiting:
+            waiting = self._waiting.get(key)
+            if waiting is None or len(waiting.offered) >= OFFERS_MAX:
                 return False
-            self._waiting[key].append(connection)
+            waiting.offered.append(connection)
+            waiting.wake()
             return True
 
     def take(self, key: FlowKey) -> socket.socket | None:
-        """The connection that was offered, if one was; the wait goes on."""
+        """A connection that was offered, if one was; the wait goes on."""
+        waiting = self._waiting.get(key)
+        if waiting is None or not waiting.offered:
+            return None
         with self._lock:
-            offered = self._waiting.get(key)
-            return offered.pop() if offered else None
+            return waiting.offered.pop()
 
     def forget(self, key: FlowKey) -> None:
-        """End the wait; a connection nobody took is closed."""
+        """End the wait; connections nobody took are closed."""
         with self._lock:
-            offered = self._waiting.pop(key, [])
-        for connection in offered:
+            waiting = self._waiting.pop(key, None)
+        for connection in waiting.offered if waiting is not None else []:
             connection.close()
+
+
+def flow_key(message: StageMessage) -> FlowKey:
+    """What a prediction return is bound to."""
+    return (message.request_id, message.session_id)

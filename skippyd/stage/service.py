@@ -6,6 +6,7 @@ themselves are handled by a thread that owns the blocking socket.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -38,6 +39,8 @@ HELLO_BYTES = 4
 HELLO_VARIABLE = "SKIPPY_STAGE_CLIENT_READY_HELLO"
 SPARE_CONNECTIONS = 16
 BACKLOG = 64
+LACKING = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+LACKING_PAUSE_SECONDS = 0.1
 
 
 class BindError(SkippyError):
@@ -72,43 +75,86 @@ async def serve_lanes(
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Accept and serve connections until cancelled."""
-    threads = trio.CapacityLimiter(2 * node.config.lane_count + SPARE_CONNECTIONS)
+    places = trio.CapacityLimiter(2 * node.config.lane_count + SPARE_CONNECTIONS)
     accepting = trio.socket.from_stdlib_socket(listener)
     async with trio.open_nursery() as nursery:
         task_status.started()
         while True:
-            connection, address = await accepting.accept()
-            peer = f"{address[0]}:{address[1]}"
-            if threads.available_tokens < 1:
-                logger.warning("refused %s: %s lanes are open", peer, threads)
+            connection, peer = await _accept(accepting)
+            place = object()
+            try:
+                places.acquire_on_behalf_of_nowait(place)
+            except trio.WouldBlock:
+                logger.warning(
+                    "refused %s: all %d connections of this stage are taken; raise "
+                    "lane_count, or end what holds them",
+                    peer,
+                    places.total_tokens,
+                )
                 connection.close()
                 continue
-            nursery.start_soon(_serve_connection, node, connection, peer, threads)
+            nursery.start_soon(_serve_in_place, node, connection, peer, places, place)
 
 
-async def _serve_connection(
+async def _accept(
+    accepting: trio.socket.SocketType,
+) -> tuple[trio.socket.SocketType, str]:
+    """The next connection; a lack of descriptors is waited out."""
+    while True:
+        try:
+            connection, address = await accepting.accept()
+        except OSError as error:
+            if error.errno in LACKING:
+                logger.warning(
+                    "cannot accept connections: %s; raise the limit", error.strerror
+                )
+                await trio.sleep(LACKING_PAUSE_SECONDS)
+            elif error.errno != errno.ECONNABORTED:
+                raise
+        else:
+            return connection, f"{address[0]}:{address[1]}"
+
+
+async def _serve_in_place(
     node: StageNode,
     connection: trio.socket.SocketType,
     peer: str,
-    threads: trio.CapacityLimiter,
+    places: trio.CapacityLimiter,
+    place: object,
 ) -> None:
-    async with threads:
-        try:
-            with trio.fail_after(OPENING_SECONDS):
-                first_bytes = await _open(node, connection)
-        except (OSError, RemoteProtocolError, trio.TooSlowError) as error:
-            # The dialler is told nothing: it may be anyone.
-            logger.warning("dropped a connection from %s: %r", peer, error)
-            connection.close()
-            return
-        except BaseException:
-            connection.close()
-            raise
-        # `detach` closes nothing; from here the thread owns the socket.
-        family, kind = connection.family, connection.type
-        plain = socket.socket(family, kind, fileno=connection.detach())
+    try:
+        await _serve_connection(node, connection, peer)
+    finally:
+        places.release_on_behalf_of(place)
+
+
+async def _serve_connection(
+    node: StageNode, connection: trio.socket.SocketType, peer: str
+) -> None:
+    try:
+        with trio.fail_after(OPENING_SECONDS):
+            first_bytes, purpose = await _open(node, connection)
+    except (OSError, RemoteProtocolError, trio.TooSlowError) as error:
+        # The dialler is told nothing: it may be anyone.
+        logger.warning("dropped a connection from %s: %r", peer, error)
+        connection.close()
+        return
+    except BaseException:
+        connection.close()
+        raise
+    # `detach` closes nothing; from here the thread owns the socket.
+    family, kind = connection.family, connection.type
+    plain = socket.socket(family, kind, fileno=connection.detach())
+    try:
         prepare(plain, io_timeout_s=node.timings.frame)
-        await _run_thread(UpstreamConnection(node, plain, peer, first_bytes))
+    except OSError as error:
+        logger.warning("connection of %s broke: %s", peer, error)
+        plain.close()
+        return
+    upstream = UpstreamConnection(
+        node, plain, peer=peer, first_bytes=first_bytes, purpose=purpose
+    )
+    await _run_thread(upstream)
 
 
 async def _run_thread(upstream: UpstreamConnection) -> None:
@@ -127,12 +173,18 @@ async def _interrupt_on_cancel(upstream: UpstreamConnection) -> None:
         upstream.interrupt()
 
 
-async def _open(node: StageNode, connection: trio.socket.SocketType) -> bytes:
-    """Check the token if one is demanded, eat a hello, say that we are ready."""
-    rest = b""
+async def _open(
+    node: StageNode, connection: trio.socket.SocketType
+) -> tuple[bytes, str | None]:
+    """Check the token if one is demanded, eat a hello, say that we are ready.
+
+    Returns:
+        What arrived behind the token, and what the token is for.
+    """
+    rest, purpose = b"", None
     if node.config.transport_auth is not None:
         parser = AuthParser(_expected_tokens(node, node.config.transport_auth))
-        while parser.next_purpose() is None:
+        while (purpose := parser.next_purpose()) is None:
             data = await connection.recv(parser.wanted_bytes)
             if not data:
                 parser.receive_eof()
@@ -142,7 +194,7 @@ async def _open(node: StageNode, connection: trio.socket.SocketType) -> bytes:
     if os.environ.get(HELLO_VARIABLE):
         await _eat_hello(connection)
     await _send_all(connection, encode_ready())
-    return rest
+    return rest, purpose
 
 
 def _expected_tokens(node: StageNode, run_key: bytes) -> dict[str, bytes]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -26,26 +27,29 @@ from skippyd.errors import (
     StageFailureError,
 )
 from skippyd.net.tcp import (
+    RECEIVE_BYTES,
     close_after_last_words,
     interrupt,
     receive,
     send_buffers,
 )
 from skippyd.stage.lane import StageLane
-from skippyd.stage.links import RECEIVE_BYTES, wait_readable
-from skippyd.stage.predictions import ReturnSink
+from skippyd.stage.predictions import ReturnSink, flow_key
+from skippyd.stage.waiting import LaneSignal
 
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Sequence
 
     from skippyd.core.wire.messages import StageMessage
     from skippyd.core.wire.replies import StageReply
-    from skippyd.stage.links import Pollable
     from skippyd.stage.node import StageNode
 
 logger = logging.getLogger("skippyd.stage")
+
+
+def _signal_of_node(upstream: UpstreamConnection) -> LaneSignal:
+    return LaneSignal.of(upstream.node)
 
 
 @attrs.define(eq=False)
@@ -57,14 +61,17 @@ class UpstreamConnection:
         connection: The socket, blocking and prepared.
         peer: Who dialled, for messages people read.
         first_bytes: What arrived behind the opening already.
+        purpose: What its token proved it is for; None where no token is demanded.
     """
 
     node: StageNode
     connection: socket.socket
-    peer: str
-    first_bytes: bytes = b""
+    peer: str = attrs.field(kw_only=True)
+    first_bytes: bytes = attrs.field(default=b"", kw_only=True)
+    purpose: str | None = attrs.field(default=None, kw_only=True)
+    _signal: LaneSignal = attrs.Factory(_signal_of_node, takes_self=True)
     _lane: StageLane | None = None
-    _is_interrupted: bool = False
+    _is_given_away: bool = False
 
     def run(self) -> None:
         """Serve the connection to its end; returns whatever happened."""
@@ -77,7 +84,7 @@ class UpstreamConnection:
                 StageFailureError(FailureCode.PROTOCOL, self.node.index, str(error))
             )
         except OSError as error:
-            if not self._is_interrupted:
+            if not self._signal.is_interrupted:
                 logger.warning("connection of %s broke: %s", self.peer, error)
         except Exception as error:  # the guard of one connection: others go on
             logger.exception("connection of %s ended by a defect", self.peer)
@@ -89,16 +96,27 @@ class UpstreamConnection:
                 )
             )
         finally:
-            if self._lane is not None:
-                self._lane.close()
-            close_after_last_words(self.connection)
+            self._close()
 
     def interrupt(self) -> None:
         """Make the thread end now; from any thread."""
-        self._is_interrupted = True
-        interrupt(self.connection)
-        if self._lane is not None:
-            self._lane.interrupt()
+        lane = self._lane
+        if lane is not None:
+            lane.interrupt()
+        self._signal.interrupt()
+        if not self._is_given_away:
+            interrupt(self.connection)
+
+    def _close(self) -> None:
+        try:
+            if self._lane is not None:
+                self._lane.close()
+        except Exception:  # the guard of one connection: others go on
+            logger.exception("the lane of %s did not close", self.peer)
+        finally:
+            self._signal.close()
+            if not self._is_given_away:
+                close_after_last_words(self.connection)
 
     def _serve(self) -> None:
         parser = MessageParser(self.node.runtime.width)
@@ -106,22 +124,33 @@ class UpstreamConnection:
         message = self._next(parser)
         if message is None:
             return
-        if message.kind is MessageKind.PREDICTION_RETURN_OPEN:
+        is_return = message.kind is MessageKind.PREDICTION_RETURN_OPEN
+        self._check_purpose(message, is_return=is_return)
+        if is_return:
             self._serve_return(message, parser)
             return
-        self._lane = StageLane(node=self.node, reply=self._send)
+        self._lane = StageLane(node=self.node, reply=self._send, signal=self._signal)
         self._lane.open(patience_s=self.node.timings.connect)
         while message is not None:
             self._lane.handle(message)
             message = self._next(parser)
+
+    def _check_purpose(self, message: StageMessage, *, is_return: bool) -> None:
+        if self.purpose is None or self.purpose.startswith("return:") is is_return:
+            return
+        raise RemoteProtocolError(
+            f"{message.kind.name} on a connection whose token is for {self.purpose}"
+        )
 
     def _serve_return(self, message: StageMessage, parser: MessageParser) -> None:
         """Let this connection carry predictions: as a sink, or to a waiting lane."""
         if self.node.is_final and not self.node.is_first:
             self._serve_sink(message, parser)
             return
-        key = (message.request_id, message.session_id)
-        if self.node.is_first and self.node.waiters.offer(key, self.connection.dup()):
+        if self.node.is_first and self.node.waiters.offer(
+            flow_key(message), self.connection
+        ):
+            self._is_given_away = True
             return
         raise StageFailureError(
             FailureCode.KIND_NOT_SERVED,
@@ -144,65 +173,51 @@ class UpstreamConnection:
                         f"{message.kind.name} on a prediction return; it carries "
                         "PREDICTION_RETURN_OPEN only"
                     )
-                self.node.sinks.bind((message.request_id, message.session_id), sink)
+                self.node.sinks.bind(flow_key(message), sink)
                 message = self._next(parser)
         finally:
             self.node.sinks.drop_connection(sink)
 
     def _next(self, parser: MessageParser) -> StageMessage | None:
         """The next message, None at a clean end of the stream."""
-        message = parser.next_message()
-        deadline = None if parser.at_boundary else self._frame_deadline()
-        while message is None:
-            self._await_bytes(deadline)
+        until = math.inf if parser.at_boundary else self._frame_deadline()
+        while (message := parser.next_message()) is None:
+            self._await_bytes(until)
             data = receive(self.connection, RECEIVE_BYTES)
             if not data:
                 parser.receive_eof()
                 return None
             parser.receive_data(data)
-            if deadline is None:
-                deadline = self._frame_deadline()
-            message = parser.next_message()
-            if message is None and time.monotonic() > deadline:
-                raise RemoteProtocolError(
-                    f"{self.peer} began a message and did not finish it within "
-                    f"{self.node.timings.frame:g} s"
-                )
+            if math.isinf(until):
+                until = self._frame_deadline()
         return message
 
     def _frame_deadline(self) -> float:
         return time.monotonic() + self.node.timings.frame
 
-    def _await_bytes(self, deadline: float | None) -> None:
+    def _await_bytes(self, until: float) -> None:
         """Return when the upstream has bytes; take what comes from downstream."""
-        if deadline is not None:
-            return  # in the middle of a message: the socket's own deadline watches
-        lane = self._lane
-        links = lane.watched() if lane is not None else []
-        if not links and not self.node.config.lane_poll_us:
-            wait_readable([self.connection], None)
-            return
         upstream = self.connection.fileno()
-        while upstream not in (readable := self._poll([self.connection, *links])):
-            assert lane is not None
+        while True:
+            links = [] if self._lane is None else self._lane.watched()
+            readable = self._signal.wait([self.connection, *links], until)
+            if upstream in readable:
+                return
             if readable:
-                lane.on_readable()
-                links = lane.watched()
-
-    def _poll(self, sources: Sequence[Pollable]) -> list[int]:
-        spin_until = time.perf_counter_ns() + self.node.config.lane_poll_us * 1000
-        while self.node.config.lane_poll_us and time.perf_counter_ns() < spin_until:
-            readable = wait_readable(sources, 0)
-            if readable:
-                return readable
-        return wait_readable(sources, None)
+                assert self._lane is not None
+                self._lane.on_readable()
+            if time.monotonic() >= until:
+                raise RemoteProtocolError(
+                    f"{self.peer} began a message and did not finish it within "
+                    f"{self.node.timings.frame:g} s"
+                )
 
     def _send(self, reply: StageReply) -> None:
         send_buffers(self.connection, [encode_reply(reply)])
 
     def _fail(self, failure: StageFailureError) -> None:
         """Say upstream, and on open prediction returns, why this lane ends."""
-        if self._is_interrupted:
+        if self._signal.is_interrupted:
             return
         logger.warning(
             "lane of %s ends: %s (code %s)",

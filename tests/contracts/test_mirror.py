@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 from typing import TYPE_CHECKING
+
+import pytest
 
 from support.tree import ROOT, SOURCE_FOLDERS, parsed, python_files, shown
 
@@ -11,6 +14,8 @@ from support.tree import ROOT, SOURCE_FOLDERS, parsed, python_files, shown
 if TYPE_CHECKING:
     from pathlib import Path
 
+
+pytestmark = pytest.mark.slow  # reads every file
 
 # Module -> the test file that holds its promises, where that is not its mirror image.
 TESTED_ELSEWHERE = {
@@ -32,7 +37,7 @@ def own_tests(module: str) -> list[str]:
     return [
         shown(path)
         for path in (ROOT / "tests" / folder.strip("/")).glob("test_*.py")
-        if path.stem == f"test_{name}" or _imports(path, dotted)
+        if path.stem == f"test_{name}" or dotted in _imported(path)
     ]
 
 
@@ -95,16 +100,17 @@ def test_every_test_file_holds_tests() -> None:
     assert empty == []
 
 
-def _imports(path: Path, dotted: str) -> bool:
-    package, _, name = dotted.rpartition(".")
+@functools.cache
+def _imported(path: Path) -> frozenset[str]:
+    """Modules that a file names in its imports, and names taken out of packages."""
+    found: set[str] = set()
     for node in ast.walk(parsed(path)):
         match node:
             case ast.ImportFrom(module=str(module), names=names):
-                from_package = module == package and name in {n.name for n in names}
-                if module == dotted or from_package:
-                    return True
-            case ast.Import(names=names) if dotted in {n.name for n in names}:
-                return True
+                found.add(module)
+                found.update(f"{module}.{alias.name}" for alias in names)
+            case ast.Import(names=names):
+                found.update(alias.name for alias in names)
             case _:
                 continue
-    return False
+    return frozenset(found)

@@ -6,11 +6,15 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+import pytest
+
 from support.tree import SOURCE_FOLDERS, parsed, python_files, shown
 
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+pytestmark = pytest.mark.slow  # reads every file
 
 FILE_MAX_LINES = 400
 FUNCTION_MAX_LINES = 70

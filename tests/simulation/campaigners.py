@@ -56,12 +56,15 @@ if TYPE_CHECKING:
     from simulation.ghost import GhostProcess
     from simulation.node import Node
     from skippyd.core.coordinator.claim import CoordinatorClaim
-    from skippyd.core.coordinator.messages import Reply, Request
+    from skippyd.core.coordinator.messages import Reply, Request, StageStatus
     from skippyd.core.coordinator.run import Run
+    from skippyd.core.coordinator.verdict import ClaimVerdict
     from skippyd.ids import RunId
 
 
-TOKEN_EVERY_MS = 2_000
+TOKEN_EVERY_MS = 1_000
+
+NO_TERM = Term(0)
 
 
 @attrs.define(eq=False)
@@ -81,7 +84,7 @@ class Campaigner(Coordinator):
     """A real coordinator at work."""
 
     campaign: Campaign = attrs.field(init=False)
-    durable_term: Term = Term(0)
+    durable_term: Term = NO_TERM
     seen_term: int = 0
     claimed_terms: dict[int, str] = attrs.field(factory=dict)
     runs: dict[str, RunGhost] = attrs.field(factory=dict)
@@ -154,12 +157,19 @@ class Campaigner(Coordinator):
             case Send(node_id, request):
                 self._check_send(request)
                 self.send(self.world.node_of(node_id), request)
-            case Report():
-                pass
             case RequestPlan(excluded=excluded):
                 self._plan(excluded)
             case PersistTerm(term):
                 self.durable_term = term
+            case Report():
+                pass
+            case ProveChain() | PublishRoute() | WithdrawRoute():
+                self._change_route(effect)
+            case _:
+                assert_never(effect)
+
+    def _change_route(self, effect: ProveChain | PublishRoute | WithdrawRoute) -> None:
+        match effect:
             case ProveChain(run):
                 self.world.schedule(1, Token(self, run, is_canary=True))
             case PublishRoute(run):
@@ -169,8 +179,6 @@ class Campaigner(Coordinator):
                     self.published = None
                 delay_ms = self.world.rng.randrange(10, 2_000)
                 self.tell_later(RouteWithdrawn(run_id), delay_ms)
-            case _:
-                assert_never(effect)
 
     def _plan(self, excluded: tuple[str, ...]) -> None:
         plan = self.world.plan(self.home, excluded)
@@ -191,9 +199,7 @@ class Campaigner(Coordinator):
         if token.is_canary:
             if failure is None and run_id in self.runs:
                 self.runs[run_id].is_proved = True
-            event = (
-                ProofFailed(run_id, failure) if failure else ChainProved(run_id)
-            )
+            event = ProofFailed(run_id, failure) if failure else ChainProved(run_id)
             self.tell_later(event, 1)
         elif self.published is run:
             again = Token(self, run, is_canary=False)
@@ -204,26 +210,29 @@ class Campaigner(Coordinator):
     def _note(self, node: Node, request: Request, reply: Reply) -> None:
         match request, reply:
             case ProbeClaim(claim), ProbeAnswer(verdict=verdict):
-                self._note_verdict(claim, verdict)
-                if not isinstance(verdict, Rejected):
+                if self._note_verdict(verdict):
                     self._ghost_of(claim).would_accept.add(node.node_id)
             case ClaimCoordinator(claim), ClaimAnswer(verdict=verdict):
-                self._note_verdict(claim, verdict)
-                if isinstance(verdict, Accepted | Superseded):
+                if self._note_verdict(verdict):
                     self._ghost_of(claim).accepted.add(node.node_id)
             case _, PreparationStatus(state=PreparationState.READY, stage=stage):
                 if stage.run_id in self.runs:
                     self.runs[stage.run_id].prepared.add(node.node_id)
             case LoadStage() as load, StageReady(status):
-                is_equal = status.admission == load.admission
-                if is_equal and load.stage.run_id in self.runs:
-                    self.runs[load.stage.run_id].ready.add(node.node_id)
+                self._note_ready(node, load, status)
             case _:
                 pass
 
-    def _note_verdict(self, claim: CoordinatorClaim, verdict: object) -> None:
+    def _note_ready(self, node: Node, load: LoadStage, status: StageStatus) -> None:
+        ghost = self.runs.get(load.stage.run_id)
+        if ghost is not None and status.admission == load.admission:
+            ghost.ready.add(node.node_id)
+
+    def _note_verdict(self, verdict: ClaimVerdict) -> bool:
+        """Note the term of a refusal; says whether it is an accept."""
         if isinstance(verdict, Rejected) and verdict.current_term is not None:
             self.seen_term = max(self.seen_term, verdict.current_term)
+        return isinstance(verdict, Accepted | Superseded)
 
     def _ghost_of(self, claim: CoordinatorClaim) -> RunGhost:
         run_id = claim.epoch.run_id
@@ -274,6 +283,12 @@ class Campaigner(Coordinator):
         # None: the claim outlived the process that sent it, and was checked then.
         if ghost is not None and len(ghost.would_accept) * 2 <= len(ghost.planned):
             self.broken("M1", f"a minority ended {process.load.stage.run_id}")
+
+    def check_may_stop(self, process: GhostProcess) -> None:
+        """I5: a coordinator stops its own runs, whatever another one calls its own."""
+        owner = process.load.coordinator_id
+        if owner != CoordinatorId(self.home.node_id):
+            self.broken("I5", f"stopped {process.load.stage.run_id} of {owner}")
 
     def broken(self, name: str, text: str) -> None:
         """Report a broken invariant of this coordinator."""

@@ -24,7 +24,9 @@ class NodeClocks:
 
     def read(self, true_ms: int) -> Instant:
         """Return both clocks at a true time."""
-        local_ms = true_ms + true_ms * self.drift_ppm // _MILLION
+        local_ms = true_ms
+        if self.drift_ppm:
+            local_ms += true_ms * self.drift_ppm // _MILLION
         return Instant(
             UnixMs(EPOCH_UNIX_MS + self.wall_offset_ms + local_ms),
             self.boot_ms + local_ms,

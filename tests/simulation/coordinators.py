@@ -72,3 +72,6 @@ class Coordinator:
 
     def check_may_end(self, claim: CoordinatorClaim, process: GhostProcess) -> None:
         """Check that a claim of this coordinator may end a serving stage (M1)."""
+
+    def check_may_stop(self, process: GhostProcess) -> None:
+        """Check that a stop of this coordinator may end a stage (I5)."""

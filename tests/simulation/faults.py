@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 NOTICED_CUT_MS = 5_000
 """A cut that lasts longer is noticed by the coordinators as a lost peer."""
 
+_HOLD_UP = frozenset({FaultKind.CUT, FaultKind.CLOG, FaultKind.PAUSE})
+
 
 @attrs.define(eq=False, repr=False)
 class FaultDue:
@@ -32,14 +34,10 @@ class FaultDue:
         world, fault = self.world, self.fault
         node = world.nodes[fault.node]
         world.touch(node)
-        until_ms = world.now_ms + fault.amount
+        if fault.kind in _HOLD_UP:
+            self._hold_up(node, world.now_ms + fault.amount)
+            return
         match fault.kind:
-            case FaultKind.CUT:
-                self._cut(node, until_ms)
-            case FaultKind.CLOG:
-                node.clogged_until_ms = until_ms
-            case FaultKind.PAUSE:
-                node.paused_until_ms = until_ms
             case FaultKind.CLOCK_JUMP:
                 node.clocks.wall_offset_ms += fault.amount
             case FaultKind.CRASH:
@@ -51,7 +49,16 @@ class FaultDue:
             case FaultKind.STAGE_DEATH:
                 node.kill_stage()
             case _:
-                assert_never(fault.kind)
+                pass
+
+    def _hold_up(self, node: Node, until_ms: int) -> None:
+        match self.fault.kind:
+            case FaultKind.CUT:
+                self._cut(node, until_ms)
+            case FaultKind.CLOG:
+                node.clogged_until_ms = until_ms
+            case _:
+                node.paused_until_ms = until_ms
 
     def _cut(self, node: Node, until_ms: int) -> None:
         world, fault = self.world, self.fault

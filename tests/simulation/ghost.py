@@ -79,14 +79,14 @@ class NodeGhost:
     lease_until_ms: int | None = None
     lease_deadline_ms: int = 0
     is_amnesic: bool = False
+    votes_from_ms: int = 0
     identities: dict[int, Identity] = attrs.field(factory=dict)
     stopped: set[tuple[int, str]] = attrs.field(factory=set)
     processes: list[GhostProcess] = attrs.field(factory=list)
 
     def claim_became_durable(self, claim: CoordinatorClaim, now: Instant) -> None:
         """Take in that a new claim, or a longer lease, lies on the disk."""
-        if self.is_amnesic:
-            self.broken("I10", f"accepted term {claim.term} though it forgot")
+        self._check_memory(claim, now)
         if claim.term < self.term:
             self.broken("I1", f"term fell from {self.term} to {claim.term}")
         if claim.term > max(self.term, now.unix_ms * 1_000_000) + HORIZON_NS:
@@ -97,6 +97,17 @@ class NodeGhost:
             self.identity = identity_of(claim)
             self.lease_until_ms, self.lease_deadline_ms = None, 0
         self.lease_granted(claim, now)
+
+    def _check_memory(self, claim: CoordinatorClaim, now: Instant) -> None:
+        """I10: who forgot votes again when no lease it granted can be left."""
+        if not self.is_amnesic:
+            return
+        if now.boottime_ms < self.votes_from_ms:
+            self.broken("I10", f"accepted term {claim.term} though it forgot")
+        self.is_amnesic = False
+        self.term, self.run_id, self.identity, self.answered_term = 0, "", None, 0
+        self.identities.clear()
+        self.stopped.clear()
 
     def bind_identity(self, claim: CoordinatorClaim) -> None:
         """I2: one identity for each term, for ever."""
@@ -132,8 +143,6 @@ class NodeGhost:
         self, claim: CoordinatorClaim, durable: CoordinatorClaim | None
     ) -> None:
         """An accept leaves the node: durable before that, and the old is gone."""
-        if self.is_amnesic:
-            self.broken("I10", f"answered term {claim.term} though it forgot")
         if durable is None or durable.term < claim.term:
             self.broken("I1", f"accept of term {claim.term} left before it was durable")
         self.bind_identity(claim)
@@ -204,7 +213,7 @@ class NodeGhost:
         """A StageStopped leaves the node: from now on that run is over here."""
         run = (stop.coordinator_term, stop.stage.run_id)
         for process in self.processes:
-            if process.is_of(*run) and process.load.stage == stop.stage:
+            if process.is_of(*run):
                 self.broken("I6", f"{run[1]} lives though its stop was answered")
         if stop.coordinator_term > 0 and stop.coordinator_term >= self.term:
             self.stopped.add(run)
@@ -217,6 +226,10 @@ class NodeGhost:
     def ended(self, process: GhostProcess) -> None:
         """A stage process is reaped."""
         self.processes.remove(process)
+
+    def daemon_started(self, now: Instant) -> None:
+        """The daemon starts: the time without a vote begins anew."""
+        self.votes_from_ms = now.boottime_ms + LEASE_CAP_MS
 
     def restarted(self, *, forgot: bool) -> None:
         """The node's process is new: no stages, no leases; its disk may be lost."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, assert_never
 
 import attrs
 
-from simulation.ghost import GhostProcess, NodeGhost
 from simulation.occurrences import (
     Deferred,
     Delivery,
@@ -56,6 +55,7 @@ from skippyd.core.coordinator.messages import (
 
 if TYPE_CHECKING:
     from simulation.clocks import NodeClocks
+    from simulation.ghost import GhostProcess, NodeGhost
     from simulation.occurrences import Occurrence
     from simulation.store import SimulatedStore
     from simulation.world import World
@@ -102,9 +102,9 @@ class Node:
         self.incarnation += 1
         self._wake_at_ms = None
         self.now = self.clocks.read(self.world.now_ms)
-        self.control = StageControl(
-            ClaimFence.restore(self.store.snapshot(), self.now)
-        )
+        self.control = StageControl(ClaimFence.restore(self.store.snapshot(), self.now))
+        self.ghost.daemon_started(self.now)
+        self._set_timer(self.control)
 
     def crash(self, down_ms: int, *, forgets: bool = False) -> None:
         """End the daemon and with it every stage; come back later."""
@@ -196,7 +196,8 @@ class Node:
                 done = PreparationDone(self, self.incarnation, load)
                 self.world.schedule(duration_ms, done)
             case CancelPreparation():
-                pass  # The late report about it is ignored by the control.
+                # The late report about it must change nothing.
+                self.world.preparation_cancelled()
             case PersistQuarantine():
                 self.store.is_quarantined = False
             case _:
@@ -276,14 +277,14 @@ class Node:
         self.now = self.clocks.read(self.world.now_ms)
         self.offer(TimePassed(), occurrence)
 
-    def durable_term(self) -> int:
-        """Return the term that lies on the disk."""
-        record = self.store.durable.get(self.world.key)
-        return 0 if record is None else record.term
+    def fence(self) -> ClaimFence:
+        """Return the memory of a node that is up."""
+        assert self.control is not None
+        return self.control.fence
 
     def check(self) -> None:
         """Check this node's invariants; after every event that touched it."""
-        self.ghost.check(self.durable_term())
+        self.ghost.check(self.store.durable_term)
 
     def live_process(self, term: int, run_id: str) -> GhostProcess | None:
         """Return the process that answers frames of a run, ending or not."""

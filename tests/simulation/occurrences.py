@@ -47,7 +47,9 @@ class Delivery:
         self.node.deliver(self)
 
     def __repr__(self) -> str:
-        return f"{self.sender.name} -> {self.node.node_id}: {request_words(self.request)}"
+        return (
+            f"{self.sender.name} -> {self.node.node_id}: {request_words(self.request)}"
+        )
 
 
 @attrs.define(eq=False, repr=False)
@@ -64,7 +66,9 @@ class ReplyDelivery:
         self.coordinator.take_reply(self)
 
     def __repr__(self) -> str:
-        return f"{self.node.node_id} -> {self.coordinator.name}: {reply_words(self.reply)}"
+        return (
+            f"{self.node.node_id} -> {self.coordinator.name}: {reply_words(self.reply)}"
+        )
 
 
 @attrs.define(eq=False)

@@ -120,7 +120,9 @@ class Rogue(Coordinator):
         self._run_count += 1
         now_ns = (EPOCH_UNIX_MS + self.world.now_ms) * NS_PER_MS
         term = now_ns + rng.choice((0, -3_600_000, 0, 5 * 10**12, YEAR_NS, 2**63))
-        until_ms = EPOCH_UNIX_MS + self.world.now_ms + rng.choice((3_000, 30_000, 10**8))
+        until_ms = (
+            EPOCH_UNIX_MS + self.world.now_ms + rng.choice((3_000, 30_000, 10**8))
+        )
         name = f"rogue-{self._run_count}"
         self.claim = CoordinatorClaim(
             epoch=ClaimEpoch(
@@ -141,7 +143,9 @@ class Rogue(Coordinator):
     def _renew(self, node: Node) -> None:
         """Claim again what anybody claimed, with another lease."""
         rng = self.world.rng
-        claims = [r.claim for _, r in self.world.history if isinstance(r, ClaimCoordinator)]
+        claims = [
+            r.claim for _, r in self.world.history if isinstance(r, ClaimCoordinator)
+        ]
         if not claims:
             return
         claim = rng.choice(claims)

@@ -7,10 +7,14 @@ and the random stream after the drawing stays where it was.
 
 from __future__ import annotations
 
-import random
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import attrs
+
+
+if TYPE_CHECKING:
+    import random
 
 
 HORIZON_MS = 120_000
@@ -106,6 +110,7 @@ class Schedule:
     wall_offsets_ms: tuple[int, ...]
     drifts_ppm: tuple[int, ...]
     replacing: float
+    coordinator_count: int = COORDINATOR_COUNT
     is_liveness: bool
 
     @property
@@ -139,7 +144,7 @@ _KINDS_OF_CLASS = {
     FaultClass.STAGE_DEATHS: FaultKind.STAGE_DEATH,
 }
 
-CLASS_ODDS = 0.4
+CLASS_ODDS = 0.35
 
 MAX_FAULT_MS = 30_000
 
@@ -203,8 +208,9 @@ def _draw_faults(
     for fault_class, kind in _KINDS_OF_CLASS.items():
         if fault_class in classes:
             count = 1 if kind is FaultKind.FORGET else rng.randrange(1, 4)
-            for _ in range(count):
-                faults.append(_draw_fault(rng, kind, node_count, until_ms))
+            faults += [
+                _draw_fault(rng, kind, node_count, until_ms) for _ in range(count)
+            ]
     if FaultClass.CLOGS in classes:
         faults.extend(_draw_clogs(rng, node_count, until_ms))
     if not faults:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import attrs
 
-from skippyd.core.coordinator.claim import ClaimKey
 from skippyd.core.coordinator.memory import FenceRecord, FenceSnapshot
+
+
+if TYPE_CHECKING:
+    from skippyd.core.coordinator.claim import ClaimKey
 
 
 @attrs.define
 class SimulatedStore:
-    """One node's disk; a crash loses what was written and not yet synced."""
+    """One node's disk; a crash loses what was written and not yet synced.
+
+    `durable_term` is that of the one model there is.
+    """
 
     instance_id: str
     is_quarantined: bool = False
     durable: dict[ClaimKey, FenceRecord] = attrs.field(factory=dict, init=False)
+    durable_term: int = attrs.field(default=0, init=False)
     _pending: list[FenceRecord] = attrs.field(factory=list, init=False)
 
     def write(self, record: FenceRecord) -> None:
@@ -25,6 +34,7 @@ class SimulatedStore:
         """Make every pending record durable."""
         for record in self._pending:
             self.durable[record.key] = record
+            self.durable_term = record.term
         self._pending.clear()
 
     def crash(self) -> None:
@@ -35,6 +45,7 @@ class SimulatedStore:
         """Lose everything; the node's identity is known, so it comes back quarantined."""
         self.crash()
         self.durable.clear()
+        self.durable_term = 0
         self.instance_id = instance_id
         self.is_quarantined = True
 

@@ -55,26 +55,19 @@ _LOAD_MISMATCHES = (
 
 def check_answer(node: Node, opened: OpenRequest, reply: Reply) -> None:
     """Check one answer against the facts at the moment it leaves."""
-    request = opened.delivery.request
-    match reply:
-        case ProbeAnswer():
-            if isinstance(request, ProbeClaim):
-                _check_probe(node.ghost, request.claim, reply)
-        case ClaimAnswer():
-            if isinstance(request, ClaimCoordinator):
-                _check_claim(node, opened, request.claim, reply)
-        case StageReady():
-            if isinstance(request, LoadStage):
-                node.ghost.ready_left(request)
-        case LoadFailed():
-            if isinstance(request, LoadStage):
-                _check_load_refusal(node, request, reply)
-        case StageStopped():
-            if isinstance(request, StopStage):
-                node.ghost.stopped_left(request)
-        case StopFailed():
-            if isinstance(request, StopStage):
-                _check_stop_refusal(node.ghost, request, reply)
+    match opened.delivery.request, reply:
+        case ProbeClaim(claim), ProbeAnswer():
+            _check_probe(node.ghost, claim, reply)
+        case ClaimCoordinator(claim), ClaimAnswer():
+            _check_claim(node, opened, claim, reply)
+        case LoadStage() as load, StageReady():
+            node.ghost.ready_left(load)
+        case LoadStage() as load, LoadFailed():
+            _check_load_refusal(node, load, reply)
+        case StopStage() as stop, StageStopped():
+            node.ghost.stopped_left(stop)
+        case StopStage() as stop, StopFailed():
+            _check_stop_refusal(node.ghost, stop, reply)
         case _:
             pass
 
@@ -110,7 +103,7 @@ def _check_lease(node: Node) -> None:
 
 def _check_rejection(node: Node, claim: CoordinatorClaim, verdict: Rejected) -> None:
     ghost = node.ghost
-    if verdict.current_term != (node.durable_term() or None):
+    if verdict.current_term != (node.store.durable_term or None):
         ghost.broken("I11", f"the refusal says {verdict.current_term} is current")
     if verdict.reason in _CLAIM_CONFLICTS:
         is_lower = claim.term < ghost.term
@@ -167,33 +160,41 @@ def check_shutdown(node: Node, process: GhostProcess, cause: Occurrence) -> None
         if node.ghost.permits(process.load, node.now):
             node.ghost.broken("F1", "a permitted load was not let become ready")
         return
-    request = cause.request if isinstance(cause, Delivery) else None
-    match request:
+    if not isinstance(cause, Delivery):
+        node.ghost.broken("I5", f"{process.load.stage.run_id} ended by {cause!r}")
+        return
+    match cause.request:
         case StopStage() as stop:
             if not _is_meant(stop, process):
                 node.ghost.broken("I5", f"{stop.stage.run_id} stopped another run")
+            cause.sender.check_may_stop(process)
         case ClaimCoordinator(claim):
             _check_superseding(node, process, claim, cause)
         case LoadStage() as load:
-            is_newer = load.shutdown_generation > process.load.shutdown_generation
-            is_same = load.stage == process.load.stage
-            if not (is_same and is_newer and node.ghost.permits(load, node.now)):
-                node.ghost.broken("I7", f"{load.stage.run_id} pushed a stage out")
+            _check_replacement(node, process, load)
         case _:
             node.ghost.broken("I5", f"{process.load.stage.run_id} ended by {cause!r}")
+
+
+def _check_replacement(node: Node, process: GhostProcess, load: LoadStage) -> None:
+    is_newer = load.shutdown_generation > process.load.shutdown_generation
+    is_same = load.stage == process.load.stage
+    if not (is_same and is_newer and node.ghost.permits(load, node.now)):
+        node.ghost.broken("I7", f"{load.stage.run_id} pushed a stage out")
 
 
 def _is_meant(stop: StopStage, process: GhostProcess) -> bool:
     load = process.load
     return (
-        stop.stage == load.stage
+        stop.stage.topology_id == load.stage.topology_id
+        and stop.stage.run_id == load.stage.run_id
         and stop.coordinator_term == load.coordinator_term
         and stop.shutdown_generation >= load.shutdown_generation
     )
 
 
 def _check_superseding(
-    node: Node, process: GhostProcess, claim: CoordinatorClaim, cause: Occurrence
+    node: Node, process: GhostProcess, claim: CoordinatorClaim, cause: Delivery
 ) -> None:
     run = (claim.term, claim.epoch.run_id)
     if process.is_of(*run) or process.load.coordinator_term > claim.term:
@@ -202,5 +203,5 @@ def _check_superseding(
         node.ghost.broken("I5", f"claim {run} was not accepted and ended a stage")
     if run in node.ghost.stopped:
         node.ghost.broken("I13", f"a late claim of the stopped {run} ended a stage")
-    if process.is_ready and isinstance(cause, Delivery):
+    if process.is_ready:
         cause.sender.check_may_end(claim, process)

@@ -16,21 +16,21 @@ import attrs
 
 from simulation.campaigners import Campaigner
 from simulation.clocks import NodeClocks
-from simulation.coordinators import Coordinator
 from simulation.faults import FaultDue, Heal
 from simulation.ghost import InvariantBrokenError, NodeGhost
 from simulation.node import Node
 from simulation.occurrences import Delivery, ReplyDelivery, RequestLost
 from simulation.plans import MODEL_KEY, draw_plan
 from simulation.rogues import Rogue
-from simulation.schedule import COORDINATOR_COUNT, HEAL_MS, FaultClass
+from simulation.schedule import HEAL_MS, FaultClass
 from simulation.store import SimulatedStore
-from skippyd.ids import NodeId
+from skippyd.ids import CoordinatorId, NodeId
 
 
 if TYPE_CHECKING:
     import random
 
+    from simulation.coordinators import Coordinator
     from simulation.occurrences import Occurrence, Token
     from simulation.schedule import Schedule
     from skippyd.core.coordinator.claim import ClaimKey
@@ -77,7 +77,7 @@ class World:
         self._trouble = schedule.loss + schedule.duplication + schedule.slowness
         for index in range(schedule.node_count):
             self._add_node(index)
-        for index in range(COORDINATOR_COUNT):
+        for index in range(schedule.coordinator_count):
             self._add_coordinator(index)
         if FaultClass.ROGUES in schedule.classes or (
             FaultClass.UNFENCED in schedule.classes
@@ -137,6 +137,20 @@ class World:
                 node.check()
             touched.clear()
 
+    def pass_time(self, duration_ms: int) -> None:
+        """Let only what is due within a while happen; for stories."""
+        end_ms = self.now_ms + duration_ms
+        while self._heap and self._heap[0][0] <= end_ms:
+            self._step(*heappop(self._heap))
+        self.now_ms = end_ms
+
+    def _step(self, at_ms: int, sequence: int, occurrence: Occurrence) -> None:
+        self.now_ms = at_ms
+        self.trace.append((at_ms, occurrence))
+        occurrence.happen()
+        for node in self.nodes:
+            node.check()
+
     def touch(self, node: Node) -> None:
         """Have a node checked after the event under way."""
         self._touched.append(node)
@@ -174,11 +188,7 @@ class World:
         if source is target:
             self.schedule(0, occurrence)
             return
-        delay_ms = self._draw_delay()
-        if self._trouble:
-            draw = self.rng.random()
-            if draw < self._trouble:
-                delay_ms = self._have_trouble(draw, delay_ms, occurrence)
+        delay_ms = self._have_trouble(self._draw_delay(), occurrence)
         if delay_ms is None or self._is_cut(source, target):
             self._lose(coordinator, number)
             return
@@ -191,11 +201,13 @@ class World:
     def _draw_delay(self) -> int:
         return int(-log(1.0 - self.rng.random()) * self.schedule_.mean_delay_ms) + 1
 
-    def _have_trouble(
-        self, draw: float, delay_ms: int, occurrence: Occurrence
-    ) -> int | None:
-        """Lose, double or hold up a message; None means that it is lost."""
-        schedule = self.schedule_
+    def _have_trouble(self, delay_ms: int, occurrence: Occurrence) -> int | None:
+        """Lose, double or hold up a message, seldom; None means that it is lost."""
+        if not self._trouble:
+            return delay_ms
+        schedule, draw = self.schedule_, self.rng.random()
+        if draw >= self._trouble:
+            return delay_ms
         if draw < schedule.loss:
             return None
         if draw < schedule.loss + schedule.duplication:
@@ -273,6 +285,9 @@ class World:
         length_ms = -log(1.0 - self.rng.random()) * self.schedule_.mean_load_ms
         return int(min(length_ms, 50_000)) + 200, fails
 
+    def preparation_cancelled(self) -> None:
+        """A node gave a preparation up; nothing follows from that here."""
+
     def draw_reaping_ms(self) -> int:
         """Draw how long a stage takes to die; seldom longer than claims wait."""
         if self._has(FaultClass.SLOW_REAPING) and self.rng.random() < 0.3:
@@ -307,7 +322,7 @@ class World:
     def stage_gone(self, node: Node, load: LoadStage, *, is_fenced: bool) -> None:
         """A stage ended without being stopped: its coordinator sees it by status."""
         for campaigner in self.campaigners:
-            if campaigner.home.node_id == load.coordinator_id:
+            if CoordinatorId(campaigner.home.node_id) == load.coordinator_id:
                 campaigner.stage_lost(node, load.stage.run_id, is_fenced=is_fenced)
 
     def heal(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 
@@ -20,12 +21,15 @@ def text_files() -> list[Path]:
     return sorted(path for path in found if path.suffix not in _BUILT)
 
 
-def python_files(*folders: str) -> list[Path]:
+@functools.cache
+def python_files(*folders: str) -> tuple[Path, ...]:
     """Python files of the given folders, of all three trees by default."""
     chosen = folders or (*SOURCE_FOLDERS, "tests")
-    return sorted(path for name in chosen for path in (ROOT / name).rglob("*.py"))
+    found = (path for name in chosen for path in (ROOT / name).rglob("*.py"))
+    return tuple(sorted(found))
 
 
+@functools.cache  # two dozen tests ask for the same trees
 def parsed(path: Path) -> ast.Module:
     """The syntax tree of one file."""
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))

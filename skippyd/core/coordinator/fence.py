@@ -208,7 +208,7 @@ class ClaimFence:
 
         Args:
             stop: What was asked.
-            running: The load of the live stage with the stop's `StageKey`, if any.
+            running: The load of the live stage of the stop's run, if any.
             origin: Where the stop came from.
             now: The moment of the decision.
         """
@@ -289,17 +289,18 @@ class ClaimFence:
             return RejectReason.QUARANTINED
         if claim.term < record.term:
             return RejectReason.STALE_TERM
-        if record.claim is not None and claim.term == record.term:
-            return self._same_term_reason(claim, record.claim, now)
+        accepted = record.claim if claim.term == record.term else None
+        if accepted is not None and not claim.is_same_identity(accepted):
+            return RejectReason.CONFLICTING_SAME_TERM
         if record.is_stopped(claim.term, claim.epoch.run_id):
             return RejectReason.RUN_STOPPED
+        if accepted is not None:
+            return self._repeat_reason(claim, now)
         return None if self._has_room(claim.key) else RejectReason.TOO_MANY_MODELS
 
-    def _same_term_reason(
-        self, claim: CoordinatorClaim, accepted: CoordinatorClaim, now: Instant
+    def _repeat_reason(
+        self, claim: CoordinatorClaim, now: Instant
     ) -> RejectReason | None:
-        if not claim.is_same_identity(accepted):
-            return RejectReason.CONFLICTING_SAME_TERM
         lease = self._leases.get(claim.key)
         # A late duplicate must not revive a lease that boottime has ended, even when
         # the wall clock was set back meanwhile; a real renewal ends later.

@@ -116,7 +116,7 @@ _CLAIM_TEXTS: dict[RefusalReason, str] = {
         "conflicting coordinator claim for existing term"
     ),
     RejectReason.RUN_STOPPED: (
-        "the run of term {term} was stopped here before its claim came; claim a new run"
+        "the run of term {term} was stopped here and is over; claim a new run"
     ),
     RejectReason.TOO_MANY_MODELS: (
         "this node already remembers claims for as many models as it can hold"

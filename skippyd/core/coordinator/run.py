@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import attrs
 
 from skippyd.core.coordinator.claim import ClaimEpoch, ClaimKey, CoordinatorClaim
@@ -18,6 +20,9 @@ from skippyd.ids import CoordinatorId, NodeId, RunId, StageId, Term, TopologyId,
 PREPARE_TIMEOUT_MS = 30 * 60 * MS_PER_S
 LOAD_TIMEOUT_MS = 15 * 60 * MS_PER_S
 """Defaults of skippy-facts 3.5; the shell scales both by the bytes of the model."""
+
+MARK_LETTERS = 8
+"""Hexadecimal digits of a coordinator's mark in its run ids."""
 
 
 @attrs.frozen(kw_only=True)
@@ -68,9 +73,14 @@ class Run:
 
     @property
     def run_id(self) -> RunId:
-        """The id of the run; replans carry their generation (skippy-facts 3.4)."""
+        """The id of the run; replans carry their generation (skippy-facts 3.4).
+
+        Rivals that learnt of the same term pick the same next one: the coordinator's
+        mark keeps their runs apart, so that no stop of one meets the other.
+        """
+        mark = hashlib.sha256(self.coordinator_id.encode()).hexdigest()[:MARK_LETTERS]
         suffix = f"-g{self.shutdown_generation}" if self.shutdown_generation > 1 else ""
-        return RunId(f"mesh-split-{self.term}{suffix}")
+        return RunId(f"mesh-split-{self.term}-{mark}{suffix}")
 
     @property
     def topology_id(self) -> TopologyId:

@@ -149,9 +149,12 @@ class Stages:
     def stop(
         self, request_id: int, stop: StopStage, origin: Origin, now: Instant
     ) -> tuple[ControlEffect, ...]:
-        """Stop a stage for good; a stop of an unknown one is answered alike (I6)."""
+        """Stop a run here for good; a stop of an unknown one is answered alike (I6).
+
+        A node has one stage of a run, so the run is what counts, not the stage's name.
+        """
         stage = self._live.get(stop.key)
-        running = stage.load if stage and stage.load.stage == stop.stage else None
+        running = stage.load if stage and _is_same_run(stop, stage.load) else None
         verdict = self._fence.check_stop(stop, running, origin, now)
         if isinstance(verdict, StopRefused):
             return (Answer(request_id, StopFailed(stage=stop.stage, refusal=verdict)),)
@@ -271,9 +274,16 @@ def _load_failed(request_id: int, load: LoadStage, refusal: LoadRefused) -> Answ
     return Answer(request_id, LoadFailed(stage=load.stage, refusal=refusal))
 
 
+def _is_same_run(stop: StopStage, load: LoadStage) -> bool:
+    return (stop.stage.topology_id, stop.stage.run_id) == (
+        load.stage.topology_id,
+        load.stage.run_id,
+    )
+
+
 def _is_meant(stop: StopStage, load: LoadStage) -> bool:
     return (
-        stop.stage == load.stage
+        _is_same_run(stop, load)
         and stop.coordinator_term == load.coordinator_term
         and stop.shutdown_generation >= load.shutdown_generation
     )

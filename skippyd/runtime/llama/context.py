@@ -29,6 +29,7 @@ from skippyd.runtime.llama.bindings import address_of, llama
 from skippyd.runtime.llama.capture import NodeCapture, make_capture
 from skippyd.runtime.llama.logs import take_recent_errors
 from skippyd.runtime.llama.native import ERROR_BYTES, THREW, error_text, native
+from skippyd.units import I32_MAX
 
 
 if TYPE_CHECKING:
@@ -98,7 +99,9 @@ class StageContext:
             self.capture = make_capture(capture_tensor, settings.capture)
         self.pointer: Any = self._make_context()
         self._memory = llama().llama_get_memory(self.pointer)
-        self._arrays = _BatchArrays(settings.n_batch, self.width)
+        # No batch can hold more rows than the cache has cells.
+        capacity = min(settings.n_batch, settings.ctx_size)
+        self._arrays = _BatchArrays(capacity, self.width)
         self._decode_address = address_of(llama()._lib.llama_decode)  # noqa: SLF001 - its address is wanted
         self._error = ctypes.create_string_buffer(ERROR_BYTES)
 
@@ -233,6 +236,20 @@ class StageContext:
         return pointer
 
 
+def check_tokens(tokens: Sequence[int], vocabulary_size: int) -> None:
+    """Refuse token ids outside the vocabulary: llama.cpp indexes with them.
+
+    Raises:
+        BadBatchError: Names the first kind of offender.
+    """
+    if not tokens:
+        return
+    lowest, highest = min(tokens), max(tokens)
+    if lowest < 0 or highest >= vocabulary_size:
+        bad = lowest if lowest < 0 else highest
+        raise BadBatchError(f"token {bad} is outside 0..{vocabulary_size - 1}")
+
+
 class _BatchArrays:
     """Arrays behind one `llama_batch`, viewed once and filled by slices."""
 
@@ -304,7 +321,11 @@ class _BatchArrays:
                     f"activation of {len(part.activation)} bytes is no multiple of "
                     f"the width {self.width} x 4"
                 )
-        if count == 0 or part.position < 0:
+            if part.tokens and len(part.tokens) != count:
+                raise BadBatchError(
+                    f"{count} rows of activation with {len(part.tokens)} tokens"
+                )
+        if count == 0 or not 0 <= part.position <= I32_MAX - count:
             raise BadBatchError(f"{count} rows at position {part.position}")
         return count
 
@@ -315,10 +336,7 @@ class _BatchArrays:
             values = np.frombuffer(part.activation, np.float32)
             self.activations[row:end] = values.reshape(-1, self.width)
             return
-        lowest, highest = min(part.tokens), max(part.tokens)
-        if lowest < 0 or highest >= vocabulary_size:
-            bad = lowest if lowest < 0 else highest
-            raise BadBatchError(f"token {bad} is outside 0..{vocabulary_size - 1}")
+        check_tokens(part.tokens, vocabulary_size)
         self.tokens[row:end] = part.tokens
 
     def _set(self, field: str, address: int) -> None:

@@ -9,6 +9,7 @@ position only, so a resumed generation is the same (contract, "Wire").
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -27,6 +28,23 @@ if TYPE_CHECKING:
 
 CHOICE = 0  # one answer a request until several are served
 MIN_KEEP = 1
+NUMBERS = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repeat_penalty",
+    "typical_p",
+    "top_nsigma",
+    "dynatemp_range",
+    "dynatemp_exponent",
+    "dry_multiplier",
+    "dry_base",
+    "xtc_probability",
+    "xtc_threshold",
+)
+"""Fields of the block that have to be finite."""
 
 
 @attrs.define(kw_only=True)
@@ -168,14 +186,15 @@ class SamplerChain:
 
 def _links(block: SamplingBlock | None, context: StageContext) -> list[_Link]:
     if block is None or not block.flags:
-        return [_Link(make=lambda _seed: llama().llama_sampler_init_greedy())]
+        return [_greedy()]
     if block.mirostat_mode:
         raise SamplingError("mirostat is not supported yet; leave mirostat_mode at 0")
+    _check_numbers(block)
     links = _biases(block, context)
     for name in block.samplers:
         links.extend(_named(name, block, context))
     if block.temperature <= 0:
-        links.append(_Link(make=lambda _seed: llama().llama_sampler_init_greedy()))
+        links.append(_greedy())
     else:
         links.append(
             _Link(
@@ -184,6 +203,25 @@ def _links(block: SamplingBlock | None, context: StageContext) -> list[_Link]:
             )
         )
     return links
+
+
+def _greedy() -> _Link:
+    return _Link(make=lambda _seed: llama().llama_sampler_init_greedy())
+
+
+def _check_numbers(block: SamplingBlock) -> None:
+    """Refuse what llama.cpp would compute nonsense from, or end the process for."""
+    for name in NUMBERS:
+        value = getattr(block, name)
+        if not math.isfinite(value):
+            raise SamplingError(f"{name} is {value}; it has to be a finite number")
+    if block.repeat_penalty <= 0:
+        raise SamplingError(
+            f"repeat_penalty is {block.repeat_penalty}; it has to be above 0, 1 is none"
+        )
+    for token, bias in block.logit_bias:
+        if math.isnan(bias) or bias == math.inf:
+            raise SamplingError(f"logit_bias of token {token} is {bias}")
 
 
 def _biases(block: SamplingBlock, context: StageContext) -> list[_Link]:
@@ -267,9 +305,7 @@ def _penalties(
         and block.frequency_penalty == 0
         and block.presence_penalty == 0
     )
-    last_n = block.penalty_last_n
-    if last_n < 0:
-        last_n = context.settings.ctx_size
+    last_n = _looked_at(block.penalty_last_n, context)
     return _when(
         not neutral and last_n > 0,
         lambda _s: llama().llama_sampler_init_penalties(
@@ -282,6 +318,15 @@ def _penalties(
     )
 
 
+def _looked_at(last_n: int, context: StageContext) -> int:
+    """Tokens a sampler looks back at: -1 is the whole context, and no more exist.
+
+    llama.cpp allocates this many entries, whatever the number says.
+    """
+    ctx_size = context.settings.ctx_size
+    return ctx_size if last_n < 0 else min(last_n, ctx_size)
+
+
 def _dry(block: SamplingBlock, context: StageContext) -> Callable[[int], Any] | None:
     breakers = [text.encode() for text in block.dry_sequence_breakers]
     array = (ctypes.c_char_p * len(breakers))(*breakers)
@@ -292,7 +337,7 @@ def _dry(block: SamplingBlock, context: StageContext) -> Callable[[int], Any] | 
             block.dry_multiplier,
             block.dry_base,
             block.dry_allowed_length,
-            block.dry_penalty_last_n,
+            _looked_at(block.dry_penalty_last_n, context),
             array,
             len(breakers),
         ),

@@ -122,7 +122,6 @@ def test_only_refusals_that_no_term_overcomes_blame_the_node(
     rig = Rig()
     rig.accept_probes(nodes=(A, B))
     rig.reject_probe(C, reason)
-
     assert rig.failure.blamed == blamed
 
 

@@ -32,7 +32,7 @@ from skippyd.core.coordinator.messages import (
     StageState,
     StopFailed,
 )
-from skippyd.core.coordinator.reasons import LoadRefusalReason
+from skippyd.core.coordinator.reasons import LoadRefusalReason, RejectReason
 from skippyd.core.coordinator.stages import LiveStage
 from skippyd.core.coordinator.verdict import (
     Accepted,
@@ -47,7 +47,9 @@ from support.claims import (
     changed,
     claim,
     load_of,
+    local_load,
     ready_status,
+    stop_of,
 )
 from support.stage_sides import START, kinds, load_reason, new_node, replies
 
@@ -197,6 +199,22 @@ def test_a_refused_or_harmless_probe_lists_no_runs() -> None:
     assert node.control.snapshot() == (
         LiveStage(load=load, state=StageState.READY, status=ready_status(load)),
     )
+
+
+def test_a_late_claim_of_a_stopped_run_ends_no_local_stage() -> None:
+    node = new_node()
+    node.claim(10)
+    node.ask(stop_of(load_of(claim(10))))
+    node.ask(local_load(), Origin.ADMIN)
+    node.ready(local_load())
+
+    for request in (ProbeClaim(claim(10)), ClaimCoordinator(claim(10))):
+        (answer,) = node.ask(request)
+        assert isinstance(answer, Answer)
+        assert isinstance(answer.reply, ProbeAnswer | ClaimAnswer)
+        assert isinstance(answer.reply.verdict, Rejected)
+        assert answer.reply.verdict.reason is RejectReason.RUN_STOPPED
+    assert node.states == [StageState.READY]
 
 
 # Preparations and time.

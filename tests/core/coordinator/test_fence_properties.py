@@ -80,7 +80,7 @@ class Reference:
         mine, is_newer = (term, owner), term > self.accepted[0]
         if lease <= wall or not (is_newer or mine == self.accepted):
             return False
-        if is_newer and mine in self.stopped:
+        if mine in self.stopped:
             return False
         held = not is_newer and self.until > 0
         if held and lease <= self.until:

@@ -21,15 +21,11 @@ from skippyd.core.coordinator.verdict import (
 )
 from skippyd.ids import CoordinatorId, RunId, Term, TopologyId
 from support.claims import KEY, claim, load_of, local_load, stop_of
+from support.fences import ADMIN, NETWORK, NOW, fence_with, load_reason
 
 
 if TYPE_CHECKING:
     from skippyd.core.coordinator.fence import ClaimFence
-
-    pass
-
-
-from support.fences import ADMIN, NETWORK, NOW, fence_with, load_reason
 
 
 # Loads.

@@ -84,7 +84,7 @@ def test_a_load_is_announced_with_its_layers() -> None:
     report, _ = sequence(A, B, C).begin(NOW)
 
     assert isinstance(report, Report)
-    assert report.message == "mesh-split-1: loading stage-2, layers 20 to 30"
+    assert report.message == "mesh-split-1-ca978112: loading stage-2, layers 20 to 30"
 
 
 def test_an_answer_out_of_turn_changes_nothing() -> None:

@@ -46,7 +46,7 @@ def test_a_stop_of_the_running_stage_ends_it_for_good() -> None:
     assert persist.record.tombstones == (Tombstone(Term(10), RunId("run-a-10")),)
     assert fence.bury(stop_of(load)) == ()
     for memory in (fence, restarted(fence)):
-        memory.offer(claim(10), NOW)
+        assert reject_reason(memory, claim(10)) is RejectReason.RUN_STOPPED
         assert load_reason(memory, load) is LoadRefusalReason.RUN_STOPPED
 
 

@@ -63,7 +63,7 @@ TEXTS: list[tuple[RefusalReason, str]] = [
     ),
     (
         RejectReason.RUN_STOPPED,
-        "the run of term 10 was stopped here before its claim came; claim a new run",
+        "the run of term 10 was stopped here and is over; claim a new run",
     ),
     (
         RejectReason.TOO_MANY_MODELS,

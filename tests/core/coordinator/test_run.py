@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import attrs
+
 from skippyd.core.coordinator.claim import shape_defect
 from skippyd.core.coordinator.echo import echo_differences
 from skippyd.core.coordinator.instant import MAX_LEASE_MS, Instant
@@ -25,9 +27,15 @@ def run_at(term: int = 7, generation: int = 1) -> Run:
 
 
 def test_a_run_is_named_after_its_term_and_generation() -> None:
-    assert run_at().run_id == "mesh-split-7"
-    assert run_at(generation=3).run_id == "mesh-split-7-g3"
-    assert run_at().topology_id == "topology-mesh-split-7"
+    assert run_at().run_id == "mesh-split-7-ca978112"
+    assert run_at(generation=3).run_id == "mesh-split-7-ca978112-g3"
+    assert run_at().topology_id == "topology-mesh-split-7-ca978112"
+
+
+def test_rivals_with_the_same_term_have_different_runs() -> None:
+    rival = attrs.evolve(run_at(), coordinator_id=CoordinatorId("b"))
+
+    assert rival.run_id == "mesh-split-7-3e23e816"
 
 
 def test_its_claim_is_well_shaped_and_lasts_four_hours() -> None:

@@ -41,13 +41,6 @@ from skippyd.core.coordinator.serving import (
 )
 from skippyd.core.coordinator.verdict import Rejected
 from skippyd.ids import RunId, Term
-from support.cluster import plan_over
-
-
-if TYPE_CHECKING:
-    from skippyd.core.coordinator.run import Run
-
-
 from support.campaigns import (
     PLAN,
     A,
@@ -61,6 +54,11 @@ from support.campaigns import (
     sent,
     stops,
 )
+from support.cluster import plan_over
+
+
+if TYPE_CHECKING:
+    from skippyd.core.coordinator.run import Run
 
 
 # The served run.
@@ -70,7 +68,7 @@ def test_a_published_run_is_served_and_needs_no_second_start() -> None:
     rig = Rig()
     run = rig.serve()
 
-    assert run.run_id == f"mesh-split-{run.term}"
+    assert run.run_id == f"mesh-split-{run.term}-ca978112"
     assert rig.campaign.attempt is None
     assert rig.tell(Start()) == ()
 
@@ -118,7 +116,7 @@ def test_a_lost_stage_is_replaced_without_its_node_at_a_newer_term() -> None:
     new = rig.follow(plan_over("a", "b"))
 
     assert new.term > old.term
-    assert new.run_id == f"mesh-split-{new.term}-g2"
+    assert new.run_id == f"mesh-split-{new.term}-ca978112-g2"
     assert new.shutdown_generation == 2
     assert rig.wait(WITHDRAW_GRACE_MS) == ()
 

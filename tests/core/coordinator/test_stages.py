@@ -197,6 +197,17 @@ def test_a_stop_is_durable_then_ends_the_stage_then_answers() -> None:
     assert load_reason(late) is LoadRefusalReason.RUN_STOPPED
 
 
+def test_a_stop_ends_the_run_here_whatever_its_stage_is_called() -> None:
+    """I6: its tombstone is for the run, so no stage of the run may go on."""
+    node = new_node()
+    load = node.start(10)
+
+    effects = node.ask(stop_of(load_of(claim(10), stage="stage-7")))
+
+    assert kinds(effects) == [PersistFence, ShutDownStage]
+    assert kinds(node.end(load)) == [Answer]
+
+
 def test_a_stop_fails_the_loads_that_are_open() -> None:
     node = new_node()
     node.claim(10)

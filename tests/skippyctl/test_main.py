@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pytest
+
+from skippyctl.main import COMMANDS, LATER, main
+from skippyd import __version__
+from skippyd.errors import ExitCode, RefusedError, UsageError
+
+
+if TYPE_CHECKING:
+    import argparse
+
+
+class Fake(ModuleType):
+    """A command that ends the way the test wants."""
+
+    def __init__(self, ending: BaseException | ExitCode) -> None:
+        super().__init__("skippyctl.commands.plan")
+        self._ending = ending
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--flag", action="store_true")
+
+    def run(self, arguments: argparse.Namespace) -> ExitCode:
+        assert arguments.flag
+        if isinstance(self._ending, BaseException):
+            raise self._ending
+        return self._ending
+
+
+def run_fake(monkeypatch: pytest.MonkeyPatch, ending: BaseException | ExitCode) -> int:
+    monkeypatch.setitem(sys.modules, "skippyctl.commands.plan", Fake(ending))
+    return main(["plan", "--flag"])
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "said"),
+    [
+        (ExitCode.DONE, 0, ""),
+        (ExitCode.REFUSED, 6, ""),
+        (UsageError("one\ntwo"), 2, "skippyctl plan: one\nskippyctl plan: two\n"),
+        (RefusedError("no"), 6, "skippyctl plan: no\n"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_the_ending_of_a_command_is_the_exit_code(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ending: BaseException | ExitCode,
+    code: int,
+    said: str,
+) -> None:
+    assert run_fake(monkeypatch, ending) == code
+    assert capsys.readouterr().err == said
+
+
+def test_a_fault_of_ours_is_exit_70_with_its_place(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_fake(monkeypatch, ZeroDivisionError("oops")) == 70
+    said = capsys.readouterr().err
+    assert "ZeroDivisionError: oops" in said
+    assert said.endswith("skippyctl plan: internal error; the lines above say where\n")
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_commands_that_are_not_built_yet_are_refused_by_name(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([name, "--json"]) == 2
+    assert capsys.readouterr().err == f"skippyctl {name}: not supported yet\n"
+
+
+@pytest.mark.parametrize("words", [[], ["plna"], ["--nonsense"]])
+def test_no_command_or_an_unknown_one_is_exit_2(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+
+
+def test_help_and_version_are_exit_0(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in ((["--help"], "plan a topology"), (["--version"], __version__)):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 0
+        assert said in capsys.readouterr().out
+
+
+def test_every_command_is_either_there_or_refused() -> None:
+    assert not COMMANDS.keys() & set(LATER)
