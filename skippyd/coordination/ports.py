@@ -168,7 +168,7 @@ class NodeReport:
 
 @attrs.frozen(kw_only=True)
 class Route:
-    """Where a published run is served.
+    """Where a published run is served; what a candidate needs to take it over.
 
     Args:
         model_id: The served model.
@@ -177,6 +177,14 @@ class Route:
         coordinator_id: Who published it.
         openai_base_url: Stage 0's address.
         candidates: Who takes over when the coordinator is lost, in order.
+        model_sha256: Content hash of the model.
+        node_ids: The nodes of its stages, in order.
+        wanted_nodes: The nodes that the operator named, none for any.
+        ctx_size: KV cells of each stage.
+        lane_count: Requests at once.
+        lease_until_unix_ms: When the lease of its claim ends.
+        is_ended: The operator ended this model: nobody is to bring it back.
+        reason: Why it ended.
     """
 
     model_id: str
@@ -185,6 +193,14 @@ class Route:
     coordinator_id: NodeId
     openai_base_url: str
     candidates: tuple[NodeId, ...] = ()
+    model_sha256: str = ""
+    node_ids: tuple[NodeId, ...] = ()
+    wanted_nodes: tuple[NodeId, ...] = ()
+    ctx_size: int = 0
+    lane_count: int = 0
+    lease_until_unix_ms: int = 0
+    is_ended: bool = False
+    reason: str = ""
 
 
 @attrs.frozen(kw_only=True)
