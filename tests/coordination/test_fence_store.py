@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from skippyd.coordination import fence_witness
 from skippyd.coordination.fence_store import (
     AFTER_COMMIT,
     BEFORE_COMMIT,
@@ -293,7 +292,7 @@ def test_a_failing_sync_fails_the_write(
         raise OSError(errno.EIO, "Input/output error")
 
     with opened(folder) as store:
-        monkeypatch.setattr(fence_witness.os, "fsync", fail)
+        monkeypatch.setattr(os, "fsync", fail)
         with pytest.raises(FenceStoreError, match="Input/output error") as caught:
             store.write(persist(11))
 
