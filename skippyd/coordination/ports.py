@@ -145,6 +145,8 @@ class NodeReport:
         max_memory_bytes: Configured cap, if any.
         headroom_bytes: Kept free.
         stage_host: Address its stages listen on.
+        latency_port: Port on `stage_host` that echoes, for measuring the way between
+            stages; 0 when there is none.
         features: Generation-8 bundle.
         sequence: Grows with each report.
     """
@@ -164,6 +166,7 @@ class NodeReport:
     is_draining: bool = False
     safe_mode: bool = False
     sequence: int = 0
+    latency_port: int = 0
 
 
 @attrs.frozen(kw_only=True)
