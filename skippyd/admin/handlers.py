@@ -18,7 +18,7 @@ from skippyd.config.convert import structure
 
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
 __all__ = ["METHODS", "STREAMS", "Method", "NodeView", "Stream"]
 
@@ -54,7 +54,7 @@ class Stream:
 
     name: str
     permission: Permission
-    documents: Callable[[NodeView, object], AsyncIterator[object]]
+    documents: Callable[[NodeView, object], AsyncGenerator[object, None]]
 
 
 def _read(
@@ -86,9 +86,11 @@ def _write(
 
 
 def _stream(
-    name: str, type_: type[P], follow: Callable[[NodeView, P], AsyncIterator[object]]
+    name: str,
+    type_: type[P],
+    follow: Callable[[NodeView, P], AsyncGenerator[object, None]],
 ) -> Stream:
-    def documents(view: NodeView, params: object) -> AsyncIterator[object]:
+    def documents(view: NodeView, params: object) -> AsyncGenerator[object, None]:
         return follow(view, _parameters(name, type_, params))
 
     return Stream(name=name, permission=Permission.READ, documents=documents)
@@ -100,7 +102,7 @@ def _parameters(name: str, type_: type[P], params: object) -> P:
 
 async def _follow_status(
     view: NodeView, _: schema.Nothing
-) -> AsyncIterator[schema.Status]:
+) -> AsyncGenerator[schema.Status, None]:
     while True:
         changed = view.changed()
         yield await view.status()
@@ -112,7 +114,7 @@ async def _follow_status(
 
 async def _follow_events(
     view: NodeView, wish: wishes.WatchEvents
-) -> AsyncIterator[schema.Event | schema.Events]:
+) -> AsyncGenerator[schema.Event | schema.Events, None]:
     while True:
         page = await view.events(wish)
         if page.missed:
@@ -124,7 +126,7 @@ async def _follow_events(
 
 async def _follow_logs(
     view: NodeView, wish: wishes.After
-) -> AsyncIterator[schema.Logs]:
+) -> AsyncGenerator[schema.Logs, None]:
     while True:
         page = await view.logs(wish)
         if page.items or page.missed:
@@ -137,7 +139,7 @@ async def _follow_logs(
 
 async def _follow_telemetry(
     view: NodeView, wish: wishes.After
-) -> AsyncIterator[schema.Telemetry]:
+) -> AsyncGenerator[schema.Telemetry, None]:
     while True:
         page = await view.telemetry(wish)
         yield page
