@@ -1,6 +1,6 @@
 """The documents of the admin socket: what `skippyctl` shows and prints with `--json`.
 
-A leaf: nothing but attrs, so that a client costs little to start. Keys are fixed by the
+A leaf, with `schema_live` and `schema_changes`: nothing but attrs, so that a client costs little to start. Keys are fixed by the
 contract ("Command output"); terms, session and request ids are decimal strings. An
 optional key that is None is written as null, in events it is left out.
 """
@@ -8,6 +8,61 @@ optional key that is None is written as null, in events it is left out.
 from __future__ import annotations
 
 import attrs
+
+from skippyd.admin.schema_changes import Deployment, Done, Invitation, Joined
+from skippyd.admin.schema_live import (
+    Distribution,
+    Event,
+    Events,
+    LogRow,
+    Logs,
+    RingRow,
+    SpanRow,
+    Telemetry,
+    present_keys,
+)
+
+
+__all__ = [
+    "API",
+    "ITEM",
+    "PATH",
+    "CheckRow",
+    "ClaimRow",
+    "Claims",
+    "DaemonStatus",
+    "Deployment",
+    "Distribution",
+    "Doctor",
+    "Done",
+    "Event",
+    "Events",
+    "Fence",
+    "FenceRow",
+    "Hello",
+    "Invitation",
+    "Joined",
+    "LaneRow",
+    "Lanes",
+    "LeaseRow",
+    "Leases",
+    "LogRow",
+    "Logs",
+    "NodeRow",
+    "Nodes",
+    "Nothing",
+    "RingRow",
+    "RunStatus",
+    "SafeMode",
+    "SafeModeReport",
+    "SessionRow",
+    "Sessions",
+    "SpanRow",
+    "StageRow",
+    "Status",
+    "Telemetry",
+    "present_keys",
+]
 
 
 API = 1
@@ -261,122 +316,6 @@ class Nodes:
 
 
 @attrs.frozen(kw_only=True)
-class Distribution:
-    """A measured time; the quantiles are None when nothing was measured."""
-
-    count: int = 0
-    p50_us: int | None = None
-    p95_us: int | None = None
-    max_us: int | None = None
-
-
-@attrs.frozen(kw_only=True)
-class SpanRow:
-    """One recorded span; attribute values are texts."""
-
-    sequence: int
-    name: str
-    start_unix_ms: int
-    elapsed_us: int
-    attributes: dict[str, str]
-
-
-@attrs.frozen(kw_only=True)
-class RingRow:
-    """The ring that keeps the newest spans."""
-
-    capacity: int
-    kept: int
-    recorded: int
-    dropped: int
-
-
-@attrs.frozen(kw_only=True)
-class Telemetry:
-    """`skippyctl telemetry`: the last `window_ms`, and the spans after the asked one."""
-
-    schema: str = "skippy.telemetry/1"
-    window_ms: int
-    safe_mode: bool
-    requests_per_minute: float
-    prompt_tokens_per_s: float
-    completion_tokens_per_s: float
-    failed_requests: int
-    ttft: Distribution
-    tpot: Distribution
-    queue_wait: Distribution
-    lock_wait: Distribution
-    queue_depth: int
-    ring: RingRow
-    items: tuple[SpanRow, ...]
-
-
-@attrs.frozen(kw_only=True)
-class LogRow:
-    """One line of the daemon's log."""
-
-    sequence: int
-    unix_ms: int
-    level: str
-    source: str
-    message: str
-
-
-@attrs.frozen(kw_only=True)
-class Logs:
-    """`skippyctl logs`.
-
-    Args:
-        missed: Lines after the asked one that the ring no longer has.
-    """
-
-    schema: str = "skippy.logs/1"
-    missed: int = 0
-    items: tuple[LogRow, ...]
-
-
-@attrs.frozen(kw_only=True)
-class Event:
-    """One step of a deployment (`skippyctl deploy`, `watch`).
-
-    Args:
-        sequence: Where to resume after.
-        event: plan, probe, prepare, claim, load, prove, publish, withdraw, replan or
-            failed.
-        done: How much of `total` is done, in bytes where it is about bytes.
-        is_final: Nothing follows for what was asked.
-        exit_code: Of a final event, what the command ends with.
-    """
-
-    schema: str = "skippy.event/1"
-    sequence: int
-    unix_ms: int
-    event: str
-    message: str
-    model_id: str | None = None
-    run_id: str | None = None
-    stage_id: str | None = None
-    node_id: str | None = None
-    done: int | None = None
-    total: int | None = None
-    is_final: bool = False
-    exit_code: int | None = None
-
-
-@attrs.frozen(kw_only=True)
-class Events:
-    """Events after the asked one.
-
-    Args:
-        missed: How many of them are no longer kept.
-    """
-
-    schema: str = "skippy.events/1"
-    missed: int = 0
-    items: tuple[Event, ...]
-
-
-@attrs.frozen(kw_only=True)
 class FenceRow:
     """One record of the fence; it is never forgotten.
 
@@ -449,41 +388,3 @@ class Doctor:
 
     schema: str = "skippy.doctor/1"
     items: tuple[CheckRow, ...]
-
-
-@attrs.frozen(kw_only=True)
-class Invitation:
-    """`skippyctl invite`: one token for one machine."""
-
-    schema: str = "skippy.invite/1"
-    token: str = attrs.field(repr=False)
-    node_id: str
-    address: str
-    expires_unix_ms: int
-
-
-@attrs.frozen(kw_only=True)
-class Joined:
-    """`skippyctl join`: the node that is pinned now."""
-
-    schema: str = "skippy.join/1"
-    node_id: str
-    name: str
-    address: str
-
-
-@attrs.frozen(kw_only=True)
-class Deployment:
-    """A deployment that has begun; `after` is where its events start."""
-
-    schema: str = "skippy.deployment/1"
-    model_id: str
-    after: int
-
-
-@attrs.frozen(kw_only=True)
-class Done:
-    """A change that was made, in words."""
-
-    schema: str = "skippy.done/1"
-    message: str

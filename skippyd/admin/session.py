@@ -170,9 +170,7 @@ class AdminSession:
 def document(value: object) -> dict[str, object]:
     """Write a document; an event without the keys it has no value for."""
     written = unstructure(value)
-    if isinstance(value, schema.Event):
-        return {key: each for key, each in written.items() if each is not None}
-    return written
+    return schema.present_keys(written) if isinstance(value, schema.Event) else written
 
 
 def _rpc_error(code: RpcCode, error: SkippyError, exit_code: ExitCode) -> RpcError:
