@@ -124,6 +124,16 @@ def node_id_of(certificate: x509.Certificate) -> NodeId:
     return NodeId(certificate_key_sha256(certificate))
 
 
+def certificate_der(pem: str) -> bytes:
+    """Return the certificate as its bytes, which have one form only.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    certificate = parse_certificate(pem, source="certificate")
+    return certificate.public_bytes(Encoding.DER)
+
+
 def is_node_id(text: str) -> bool:
     """Say whether a text has the form of a node id: 64 lower-case hex digits."""
     return len(text) == NODE_ID_DIGITS and set(text) <= set("0123456789abcdef")

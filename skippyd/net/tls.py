@@ -18,6 +18,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from skippyd.errors import ConfigError, RemoteProtocolError
+from skippyd.net.broken import broken_reason
 
 
 if TYPE_CHECKING:
@@ -138,10 +139,9 @@ async def shake_hands(stream: trio.SSLStream[trio.SocketStream]) -> str | None:
     try:
         await stream.do_handshake()
     except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-        raise TlsRefusedError(handshake_reason(error)) from error
-    # With CERT_NONE too the binary form is given out.
-    der = stream.getpeercert(binary_form=True)
-    if der is None:
+        raise TlsRefusedError(broken_reason(error)) from error
+    der = peer_certificate_der(stream)
+    if not der:
         return None
     try:
         return certificate_key_sha256(x509.load_der_x509_certificate(der))
@@ -150,33 +150,16 @@ async def shake_hands(stream: trio.SSLStream[trio.SocketStream]) -> str | None:
         raise TlsRefusedError(message) from error
 
 
+def peer_certificate_der(stream: trio.SSLStream[trio.SocketStream]) -> bytes:
+    """Return the certificate that the peer has shown; empty when it showed none."""
+    # The binary form is given out though nothing was verified.
+    return stream.getpeercert(binary_form=True) or b""
+
+
 def spoken_protocol(stream: trio.SSLStream[trio.SocketStream]) -> str | None:
     """Return the protocol that both ends agreed on (ALPN), after the handshake."""
     protocol = stream.selected_alpn_protocol()
     return None if protocol is None else str(protocol)
-
-
-def handshake_reason(error: BaseException) -> str:
-    """Put into words why a handshake failed, from whichever end saw it."""
-    match error.__cause__:
-        case ssl.SSLCertVerificationError():
-            return "the peer shows a certificate that is not the stored one"
-        case ssl.SSLError(reason=str(reason)):
-            return _ALERTS.get(reason, reason.lower().replace("_", " "))
-        case None:
-            return "the peer ended the connection during the handshake"
-        case cause:
-            return str(cause)
-
-
-_ALERTS = {
-    "TLSV1_ALERT_UNKNOWN_CA": "the peer does not know this node's certificate",
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the peer asks for a certificate",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "the peer does not speak TLS 1.3",
-    "UNSUPPORTED_PROTOCOL": "the peer does not speak TLS 1.3",
-    "WRONG_VERSION_NUMBER": "the peer does not speak TLS",
-    "HTTP_REQUEST": "the peer does not speak TLS",
-}
 
 
 def _context(

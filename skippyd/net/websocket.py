@@ -25,6 +25,7 @@ from trio_websocket import (
 from wsproto.utilities import ProtocolError
 
 from skippyd.errors import ExitCode, LocalProtocolError, SkippyError
+from skippyd.net.broken import broken_reason
 from skippyd.units import MIB
 
 
@@ -113,7 +114,7 @@ class _TappedStream(trio.abc.Stream):
 
     def _note(self, error: trio.BrokenResourceError) -> None:
         if not self.reason:
-            self.reason = f"the connection broke: {error.__cause__ or error}"
+            self.reason = f"the connection broke: {broken_reason(error)}"
         self.ended.set()
 
 
