@@ -180,6 +180,13 @@ def small_plan(folder: Path, *, with_tokenizer: bool = False) -> Plan:
     return Plan(path=write_random_model(folder / "small.gguf", spec))
 
 
+def small_settings() -> StageRunSettings:
+    """Settings of no model in particular."""
+    return StageRunSettings(
+        model_sha256="ab" * 32, model_id="org/model", ctx_size=256, lane_count=2
+    )
+
+
 @attrs.define(eq=False)
 class FakeChild:
     """A stage process that does what the test says."""
@@ -207,6 +214,13 @@ class FakeChild:
     def serve(self, url: str | None = None) -> None:
         """Say that the layers are loaded."""
         self.tell(StageListening(openai_base_url=url))
+
+
+def fake_child() -> FakeChild:
+    """A child that nobody listens to."""
+    with socket.socket() as listener:
+        launch = StageLaunch(name="stage-1", documents={}, listener=listener)
+        return FakeChild(1000, launch, lambda _news: None)
 
 
 @attrs.define(eq=False)
