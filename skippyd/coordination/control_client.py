@@ -142,7 +142,7 @@ class PeerLink:
                     await self._knocked.wait()
                 self._knocked = trio.Event()
         finally:
-            self._end("this node gave the connection up")
+            self._end("this node gave the connection up", level=logging.INFO)
 
     async def ask(
         self, method: str, command: dict[str, object], *, timeout_s: float
@@ -222,10 +222,22 @@ class PeerLink:
             raise TlsRefusedError(f"the peer does not speak {CONTROL_ALPN}")
         self._local_address, self._interface = local, interface_of(local)
         limits = WebSocketLimits(handshake_s=timers.opening_s)
-        async with open_websocket(
-            tls, host=self.peer.address, path=CONTROL_PATH, limits=limits
-        ) as channel:
-            return await self._talk(channel, opening)
+        is_open = False
+        try:
+            async with open_websocket(
+                tls, host=self.peer.address, path=CONTROL_PATH, limits=limits
+            ) as channel:
+                is_open = True
+                return await self._talk(channel, opening)
+        except ChannelClosedError as error:
+            if is_open:
+                raise
+            # A server cannot say in TLS 1.3 that it refuses a client's certificate
+            # before the client takes the handshake for done.
+            raise ChannelClosedError(
+                f"{error}; most likely the peer does not store this node's "
+                "certificate: join it again"
+            ) from error
 
     async def _talk(self, channel: WebSocketChannel, opening: trio.CancelScope) -> str:
         rpc = RpcConnection(channel, on_notification=self._notified)
@@ -301,15 +313,15 @@ class PeerLink:
         self._end(reason)
         await channel.close(POLICY_VIOLATION, reason)
 
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: str, *, level: int = logging.WARNING) -> None:
         was_available, self._is_available = self._is_available, False
         had_connection, self._rpc = self._rpc is not None, None
         self._round_trips_ms = []
         if was_available or not had_connection or not self._reason:
             self._reason = reason
         if was_available:
-            logger.warning(
-                "event=node_lost peer=%s reason=%r", self.peer.node_id, reason
+            logger.log(
+                level, "event=node_lost peer=%s reason=%r", self.peer.node_id, reason
             )
             self._owner.changed(self.peer.node_id, False)
 

@@ -9,6 +9,7 @@ of the caller's own block pass through as they are, never in a group.
 
 from __future__ import annotations
 
+import math
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 
 NORMAL_CLOSURE = 1000
+GOING_AWAY = 1001
 PROTOCOL_ERROR = 1002
 NOT_TEXT = 1003
 POLICY_VIOLATION = 1008
@@ -40,6 +42,9 @@ TOO_BIG = 1009
 
 _LONGEST_REASON_BYTES = 123
 """A close frame holds 125 bytes, two of them the code (RFC 6455, 5.5)."""
+
+_LEAVING_S = 0.05
+"""For a close frame to leave; a full send buffer is not waited for."""
 
 _ENDED_WITHOUT_WORDS = "the other side ended the connection"
 _SHOWN_BODY_BYTES = 512
@@ -132,6 +137,11 @@ class WebSocketChannel:
     _limits: WebSocketLimits
     _said: str = attrs.field(default="", init=False)
 
+    @property
+    def said(self) -> str:
+        """Why this side has closed the channel; empty when it has not, or not said."""
+        return self._said
+
     async def send(self, text: str) -> None:
         """Send one message.
 
@@ -187,10 +197,21 @@ class WebSocketChannel:
     async def close(self, code: int = NORMAL_CLOSURE, reason: str = "") -> None:
         """Say why and close, within the limit for last words; harmless when closed."""
         self._said = self._said or reason
-        with trio.CancelScope(shield=True, deadline=_in(self._limits.close_s)):
+        await self._say_goodbye(code, reason, self._limits.close_s)
+
+    async def leave(self) -> None:
+        """Close because this side goes down; no answer is waited for.
+
+        The reader that would see it is cancelled as well.
+        """
+        self._said = self._said or "this side goes down"
+        await self._say_goodbye(GOING_AWAY, "the other side goes down", _LEAVING_S)
+
+    async def _say_goodbye(self, code: int, reason: str, patience_s: float) -> None:
+        with trio.CancelScope(shield=True, deadline=_in(patience_s)):
             # Cancelled half way, this still closes the stream.
             await self._connection.aclose(code, _short(reason) or None)
-        with trio.CancelScope(shield=True, deadline=_in(self._limits.close_s)):
+        with trio.CancelScope(shield=True, deadline=_in(patience_s)):
             # Closing by the library is left out after an oversized message.
             await self._stream.aclose()
 
@@ -273,6 +294,7 @@ async def _session(
     limits: WebSocketLimits,
 ) -> AsyncIterator[WebSocketChannel]:
     failure: BaseException | None = None
+    channel: WebSocketChannel | None = None
     try:
         async with trio.open_nursery() as nursery:
             try:
@@ -280,11 +302,12 @@ async def _session(
                 try:
                     yield channel
                 finally:
-                    await channel.close()
+                    is_cancelled = trio.current_effective_deadline() == -math.inf
+                    await (channel.leave() if is_cancelled else channel.close())
             finally:
                 nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        failure = _one_of(group, stream)
+        failure = _one_of(group, stream, "" if channel is None else channel.said)
     finally:
         await trio.aclose_forcefully(stream)
     # Outside of the handler: the group would become the context of its own member.
@@ -318,7 +341,9 @@ async def _opened(
     raise ChannelClosedError(stream.reason or _ENDED_WITHOUT_WORDS)
 
 
-def _one_of(group: BaseExceptionGroup, stream: _TappedStream) -> BaseException:
+def _one_of(
+    group: BaseExceptionGroup, stream: _TappedStream, said: str
+) -> BaseException:
     """Choose what the caller sees: its own error, else why the channel ended."""
     quiet, own = group.split(_QUIET)
     if own is not None:
@@ -328,7 +353,7 @@ def _one_of(group: BaseExceptionGroup, stream: _TappedStream) -> BaseException:
             return own
         return (loud or leaves)[0]
     assert quiet is not None
-    return ChannelClosedError(_why(_leaves(quiet)[0], stream))
+    return ChannelClosedError(said or _why(_leaves(quiet)[0], stream))
 
 
 def _leaves(group: BaseExceptionGroup) -> list[BaseException]:
