@@ -21,6 +21,7 @@ DAEMON_SCHEMA = "skippy.daemon/1"
 DEFAULT_CONFIG_PATH = "/etc/skippyd/skippyd.toml"
 DEFAULT_STATE_DIR = "/var/lib/skippyd"
 DEFAULT_ADMIN_SOCKET = "/run/skippyd/admin.sock"
+DEFAULT_CONTROL_BIND = Endpoint("127.0.0.1", 9401)
 HOURS_4_MS = 4 * 60 * 60 * 1000
 
 
@@ -46,7 +47,7 @@ class NodeTable:
 class ControlTable:
     """`[control]`: the connections between nodes, always TLS."""
 
-    bind: Endpoint = Endpoint("127.0.0.1", 9401)
+    bind: Endpoint = DEFAULT_CONTROL_BIND
     advertise: Endpoint | None = None  # bind, as others are told to reach it
 
 
