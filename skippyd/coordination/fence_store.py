@@ -29,8 +29,8 @@ from skippyd.coordination.fence_rows import (
 from skippyd.coordination.fence_witness import (
     BrokenWitness,
     Witness,
+    WitnessFile,
     read_witness,
-    replace_witness,
     witness_complaint,
 )
 from skippyd.core.coordinator.memory import (
@@ -85,6 +85,7 @@ class FenceStore:
     _instance_id: str
     _counter: int
     _reach: Callable[[str], None]
+    _witness: WitnessFile | None = None
 
     @classmethod
     def open(
@@ -183,8 +184,11 @@ class FenceStore:
             self._connection.execute("SELECT counter FROM store").fetchone()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close both files; harmless when repeated."""
         self._connection.close()
+        if self._witness is not None:
+            self._witness.close()
+            self._witness = None
 
     def __enter__(self) -> Self:
         return self
@@ -241,7 +245,10 @@ class FenceStore:
             own_inode=0,
         )
         with _translated(self.folder / STORE_NAME, "written"):
-            replace_witness(self.folder, witness)
+            if self._witness is None:
+                self._witness = WitnessFile.create(self.folder, witness)
+            else:
+                self._witness.record(witness)
 
     def _highest_term(self) -> int:
         row = self._connection.execute("SELECT max(term) FROM fence").fetchone()

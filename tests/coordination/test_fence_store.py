@@ -292,7 +292,7 @@ def test_a_failing_sync_fails_the_write(
         raise OSError(errno.EIO, "Input/output error")
 
     with opened(folder) as store:
-        monkeypatch.setattr(os, "fsync", fail)
+        monkeypatch.setattr(os, "fdatasync", fail)
         with pytest.raises(FenceStoreError, match="Input/output error") as caught:
             store.write(persist(11))
 

@@ -192,8 +192,9 @@ async def test_a_stopped_child_is_killed_all_the_same() -> None:
 
 async def test_garbage_on_the_lifecycle_socket_is_no_trouble() -> None:
     async with supervised() as supervisor:
-        _, heard = start(supervisor, "garbage")
+        child, heard = start(supervisor, "garbage")
         await heard.until_listening()
+        assert is_there(child.pid)
 
 
 async def test_an_event_without_an_end_ends_its_sender() -> None:

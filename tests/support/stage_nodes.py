@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import socket
+import sqlite3
 from typing import TYPE_CHECKING
 
 import attrs
@@ -34,11 +35,14 @@ from skippyd.core.coordinator.claim import ClaimEpoch, ClaimKey, CoordinatorClai
 from skippyd.core.coordinator.instant import MAX_LEASE_MS, Instant
 from skippyd.core.coordinator.messages import (
     ClaimCoordinator,
+    LoadFailed,
     LoadStage,
     Origin,
     Reply,
     Request,
     StageKey,
+    StageState,
+    StopStage,
 )
 from skippyd.ids import (
     CoordinatorId,
@@ -341,3 +345,32 @@ async def stage_node(
                 stages=stages, supervisor=supervisor, inventory=inventory, plan=plan
             )
             nursery.cancel_scope.cancel()
+
+
+def stop_of(load: LoadStage) -> StopStage:
+    """The stop that belongs to a load."""
+    return StopStage(
+        key=load.key,
+        stage=load.stage,
+        coordinator_term=load.coordinator_term,
+        shutdown_generation=load.shutdown_generation,
+    )
+
+
+def stored_term(folder: Path) -> int:
+    """The highest term that lies on a node's disk."""
+    connection = sqlite3.connect(f"file:{folder}/fence.sqlite3?mode=ro", uri=True)
+    (term,) = connection.execute("SELECT coalesce(max(term), 0) FROM fence").fetchone()
+    connection.close()
+    return int(term)
+
+
+def states(node: StageNode) -> list[StageState]:
+    """The states of a node's stages, as it reports them."""
+    return [stage.status.state for stage in node.stages.report().stages]
+
+
+def refusal(reply: Reply) -> str:
+    """Why a load was refused."""
+    assert isinstance(reply, LoadFailed)
+    return reply.refusal.text
