@@ -52,9 +52,15 @@ class StageListening:
 
 @attrs.frozen
 class StageHealth:
-    """What a process says about the whole chain; None when it does not watch it."""
+    """What a process says about itself when it is asked.
+
+    Args:
+        health: State of the whole chain; None when it does not watch it.
+        counters: Lanes, sessions, steps and the like, by the process's own names.
+    """
 
     health: str | None
+    counters: Mapping[str, int] = attrs.Factory(dict)
 
 
 @attrs.frozen

@@ -5,18 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import attrs
+import trio
 
 from skippyd.coordination.admission import descriptor_text
 from skippyd.coordination.ports import StageReport
 from skippyd.core.coordinator.messages import StageState, StageStatus
-from skippyd.units import format_bytes
+from skippyd.units import MIB, format_bytes
 
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from skippyd.coordination.ports import StageRunSettings
     from skippyd.coordination.stage_parts import StagePart
     from skippyd.coordination.stage_processes import StageChild
     from skippyd.core.coordinator.messages import LoadStage, Origin
+
+START_BYTES_PER_SECOND = 128 * MIB
+START_SECONDS_MIN = 900.0
+START_SECONDS_MAX = 4 * 3600.0
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -34,6 +41,9 @@ class StageRun:
         openai_port: Stage 0's OpenAI port, likewise.
         is_ending: Whether its end was asked for.
         was_ready: Whether it ever served.
+        counters: What its process counts, from the last time it was asked.
+        settled: Set when its process serves or is gone.
+        is_overdue: Whether it was ended because it took too long to start.
     """
 
     load: LoadStage
@@ -52,6 +62,9 @@ class StageRun:
     resident_bytes: int = 0
     openai_base_url: str | None = None
     health: str | None = None
+    counters: Mapping[str, int] = attrs.Factory(dict)
+    settled: trio.Event = attrs.Factory(trio.Event)
+    is_overdue: bool = False
     is_ending: bool = False
     is_fenced: bool = False
     was_ready: bool = False
@@ -65,6 +78,13 @@ class StageRun:
     def loaded_bytes(self) -> int:
         """Tensor bytes loaded so far."""
         return int(self.share * self.total_bytes)
+
+    @property
+    def start_limit_s(self) -> float:
+        """How long its process may take to serve (skippy-facts 2.5)."""
+        source_bytes = 0 if self.part is None else self.part.source_bytes
+        by_size_s = source_bytes / START_BYTES_PER_SECOND
+        return min(max(by_size_s, START_SECONDS_MIN), START_SECONDS_MAX)
 
     @property
     def progress(self) -> str:

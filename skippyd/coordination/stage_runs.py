@@ -91,13 +91,17 @@ class StageRuns:
     _runs: dict[LoadStage, StageRun] = attrs.Factory(dict)
     _ended: trio.Event = attrs.Factory(trio.Event)
 
-    def reports(self) -> tuple[StageReport, ...]:
-        """Every run, sorted by run and place."""
+    def runs(self) -> tuple[StageRun, ...]:
+        """Every run, sorted by id and place."""
         runs = sorted(
             self._runs.values(),
             key=lambda run: (run.load.stage.run_id, run.load.stage_index),
         )
-        return tuple(run.report() for run in runs)
+        return tuple(runs)
+
+    def reports(self) -> tuple[StageReport, ...]:
+        """What others and operators see of them."""
+        return tuple(run.report() for run in self.runs())
 
     def running(self) -> tuple[StageRun, ...]:
         """Runs that have a process."""
@@ -217,9 +221,9 @@ class StageRuns:
         return tuple(run for run in runs if run.state is not StageState.FAILED)
 
     def ask_health(self) -> None:
-        """Let every stage 0 say whether its chain is whole."""
+        """Let every process that serves say how it is."""
         for run in self._runs.values():
-            if run.load.stage_index == 0 and run.child is not None and run.was_ready:
+            if run.child is not None and run.was_ready:
                 run.child.ask_health()
 
     async def _start(self, run: StageRun) -> None:
@@ -233,8 +237,13 @@ class StageRuns:
             self._spawn(run, threads)
         except SkippyError as error:
             self.offer(StageEnded(run.load, str(error)))
-        else:
-            self.on_change()
+            return
+        self.on_change()
+        with trio.move_on_after(run.start_limit_s):
+            await run.settled.wait()
+        if run.child is not None and not run.settled.is_set():
+            run.is_overdue = True
+            run.child.kill()
 
     def _spawn(self, run: StageRun, threads: int | None) -> None:
         assert run.part is not None
@@ -272,17 +281,24 @@ class StageRuns:
                     self.on_change()
             case StageListening():
                 self._confirm(run, news)
-            case StageHealth(health):
+            case StageHealth(health, counters):
+                run.counters = counters
                 if health != run.health and not run.is_ending:
                     run.health = health
                     self.on_change()
             case StageGone(detail):
-                run.child = None
-                if run.is_fenced:
-                    self.reach(AFTER_KILL)
-                self.offer(StageEnded(run.load, detail))
+                self._bury(run, detail)
             case _:
                 assert_never(news)
+
+    def _bury(self, run: StageRun, detail: str) -> None:
+        run.child = None
+        run.settled.set()
+        if run.is_fenced:
+            self.reach(AFTER_KILL)
+        if run.is_overdue:
+            detail = f"not ready within {run.start_limit_s:g} s: {detail}"
+        self.offer(StageEnded(run.load, detail))
 
     def _confirm(self, run: StageRun, news: StageListening) -> None:
         """Call a stage ready if it opened the very files that were identified."""
@@ -293,6 +309,7 @@ class StageRuns:
                 run.child.kill()
             return
         run.share = 1.0
+        run.settled.set()
         run.openai_base_url = news.openai_base_url
         if news.openai_base_url is not None:
             run.openai_port = urlsplit(news.openai_base_url).port or 0

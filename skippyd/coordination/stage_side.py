@@ -94,7 +94,6 @@ class NodeStages:
         reach: Told the name of each fail point.
         safe_mode: Whether one request is answered at a time.
         build_date_ns: Bounds terms on a node whose clock is far behind.
-        latency_port: Where others measure the way to the stages' address.
     """
 
     node_id: NodeId
@@ -108,7 +107,6 @@ class NodeStages:
     reach: Callable[[str], None] = lambda _name: None
     safe_mode: bool = False
     build_date_ns: int = 0
-    latency_port: int = 0
     is_draining: bool = False
     _budget: NodeBudget = attrs.field(init=False)
     _control: StageControl = attrs.field(init=False)
@@ -163,6 +161,18 @@ class NodeStages:
     def live_stages(self) -> tuple[LiveStage, ...]:
         """What the rules say about each live stage."""
         return self._control.snapshot()
+
+    def stage_runs(self) -> tuple[StageRun, ...]:
+        """Every stage with its process and what that counts, to be looked at."""
+        return self._runs.runs()
+
+    async def check_store(self) -> None:
+        """Ask the fence store something, as a watchdog does.
+
+        Raises:
+            FenceStoreError: It does not answer.
+        """
+        await trio.to_thread.run_sync(self.store.check, limiter=self._disk)
 
     async def request(
         self,

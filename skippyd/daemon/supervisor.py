@@ -179,7 +179,7 @@ class Child:
                 is_url = isinstance(url, str)
                 self.tell(StageListening(openai_base_url=url if is_url else None))
             case "status", _:
-                self.tell(StageHealth(_health_of(event)))
+                self.tell(StageHealth(_health_of(event), _counters_of(event)))
             case _:
                 logger.debug("%s sent an unknown event", self.name)
 
@@ -350,3 +350,7 @@ def _health_of(event: dict[str, object]) -> str | None:
         return None
     text = f"{health}: {reason}" if isinstance(reason, str) and reason else health
     return text[:HEALTH_MAX_CHARACTERS]
+
+
+def _counters_of(event: dict[str, object]) -> dict[str, int]:
+    return {name: value for name, value in event.items() if type(value) is int}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import attrs
+
 from skippyd.coordination.admission import descriptor_text
 from skippyd.coordination.stage_parts import StagePart
 from skippyd.coordination.stage_run import StageRun
@@ -89,3 +91,14 @@ def test_a_dead_process_holds_no_memory() -> None:
     run.resident_bytes = 7
 
     assert run.report().resident_bytes == 0
+
+
+def test_large_models_may_take_longer_to_start() -> None:
+    """128 MiB a second, between 15 minutes and 4 hours (skippy-facts 2.5)."""
+    run = run_of()
+    limits = []
+    for source_bytes in (0, 900 * 128 * MIB, 1800 * 128 * MIB, 2**50):
+        run.part = attrs.evolve(PART, source_bytes=source_bytes)
+        limits.append(run.start_limit_s)
+
+    assert limits == [900, 900, 1800, 14_400]

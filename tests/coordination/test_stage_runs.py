@@ -30,6 +30,8 @@ from support.stage_nodes import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from trio.testing import MockClock
+
     from skippyd.coordination.stage_run import StageRun
     from skippyd.core.coordinator.messages import Reply
 
@@ -153,6 +155,35 @@ async def test_a_run_that_is_ended_before_its_process_starts_starts_none(
 
     assert offered.events == [StageEnded(plan.load(10, 1), "superseded")]
     assert supervisor.children == []
+
+
+async def test_a_process_that_never_gets_ready_is_ended(
+    plan: Plan, mock_clock: MockClock
+) -> None:
+    async with runs_of(plan) as (runs, supervisor, offered):
+        runs.start(plan.load(10, 1), plan.settings(), Origin.NETWORK)
+        child = await supervisor.next_child()
+        await wait_all_tasks_blocked()
+        mock_clock.jump(899)
+        await wait_all_tasks_blocked()
+        assert child.orders == []
+        mock_clock.jump(2)
+        await wait_all_tasks_blocked()
+
+    assert child.orders == ["kill"]
+    assert offered.events == [
+        StageEnded(plan.load(10, 1), "not ready within 900 s: it was killed")
+    ]
+
+
+async def test_what_a_process_counts_is_kept(plan: Plan) -> None:
+    async with runs_of(plan) as (runs, supervisor, _):
+        runs.start(plan.load(10, 1), plan.settings(), Origin.NETWORK)
+        child = await supervisor.next_child()
+        child.tell(StageHealth(None, {"lanes": 3}))
+        (run,) = runs.runs()
+
+    assert run.counters == {"lanes": 3}
 
 
 async def test_a_run_that_never_served_stays_down_and_is_shown(plan: Plan) -> None:

@@ -270,3 +270,11 @@ async def test_a_duplicated_claim_and_load_have_one_effect(
     assert first == second
     assert len(node.supervisor.children) == 1
     assert all(isinstance(answer, ClaimAnswer) for answer in claims)
+
+
+async def test_a_watchdog_may_ask_the_store(tmp_path: Path, plan: Plan) -> None:
+    async with stage_node(tmp_path, plan) as node:
+        await node.stages.check_store()
+        node.stages.store.close()
+        with pytest.raises(FenceStoreError, match="cannot be"):
+            await node.stages.check_store()

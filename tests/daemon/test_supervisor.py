@@ -56,7 +56,7 @@ if what == "grandchild":
     os.system("sleep 30 &")
     sys.exit(3)
 while data := line.recv(4096):
-    tell("status", health="degraded", health_reason="stage-1 is gone")
+    tell("status", health="degraded", health_reason="stage-1 is gone", lanes=3, x=True)
 """
 
 
@@ -133,7 +133,9 @@ async def test_a_child_is_heard_from_its_start_to_its_end() -> None:
             openai_base_url="http://127.0.0.1:1/v1"
         )
         child.ask_health()
-        assert await heard.receive.receive() == StageHealth("degraded: stage-1 is gone")
+        assert await heard.receive.receive() == StageHealth(
+            "degraded: stage-1 is gone", {"lanes": 3}
+        )
         child.terminate(5.0)
         detail = await heard.until_gone()
 
