@@ -58,7 +58,9 @@ class ChainWatch:
     async def reason_to_wait(self, wish: Wish) -> str | None:
         """See `ChainGuard`; returns when the chain's fate is known."""
         route = self.routes.route_of(wish.model_id)
-        if route is None or route.coordinator_id == self.nodes.own_id:
+        if route is None:
+            return self._elder(wish)
+        if route.coordinator_id == self.nodes.own_id:
             return None
         if wish.may_replace:
             return None
@@ -66,6 +68,15 @@ class ChainWatch:
             return f"{route.coordinator_id} serves it as {route.run_id}"
         logger.info("watching %s without its coordinator", route.run_id)
         return await self._watched(route)
+
+    def _elder(self, wish: Wish) -> str | None:
+        """Leave it to the node where it was deployed, when that one is back."""
+        elder = wish.deployed_by
+        if not wish.is_adopted or elder == self.nodes.own_id:
+            return None
+        if not self._is_available(elder):
+            return None
+        return f"{elder}, where it was deployed, is back and brings it up itself"
 
     async def _watched(self, route: Route) -> str | None:
         now = self.clock()

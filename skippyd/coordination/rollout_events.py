@@ -10,8 +10,6 @@ import trio
 
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from skippyd.core.coordinator.campaign_effects import Step
     from skippyd.ids import NodeId
 
@@ -100,17 +98,17 @@ class EventLog:
             if event.sequence > sequence and model_id in {None, event.model_id}
         )
 
-    async def follow(
+    async def newer(
         self, sequence: int = 0, model_id: str | None = None
-    ) -> AsyncIterator[RolloutEvent]:
-        """Give the kept events after a sequence number, then each new one.
+    ) -> tuple[RolloutEvent, ...]:
+        """Wait for events after a sequence number; return all that are kept.
 
-        A follower that falls behind what is kept misses the oldest; it sees that by
-        the sequence numbers.
+        A watcher asks again with the last sequence it has got. One that falls behind
+        what is kept misses the oldest; it sees that by the sequence numbers.
         """
         while True:
             grown = self._grown
-            for event in self.since(sequence, model_id):
-                yield event
+            if events := self.since(sequence, model_id):
+                return events
             sequence = max(sequence, self._last)
             await grown.wait()

@@ -19,7 +19,7 @@ from skippyd.coordination.rollout_reports import stage_of_run
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from skippyd.coordination.ports import NodeReport, Route
+    from skippyd.coordination.ports import NodeReport, Nodes, Route
     from skippyd.ids import NodeId, RunId
 
 MAX_ROUTES = 256
@@ -172,3 +172,16 @@ class RouteTable:
     def _touch(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
+
+
+def loss_of_peers(nodes: Nodes) -> Callable[[NodeId], str | None]:
+    """Say of a node why it is not available now, as the control connections know."""
+
+    def reason_of(node_id: NodeId) -> str | None:
+        for peer in nodes.peers():
+            if peer.node_id == node_id:
+                unknown = f"node {node_id} is not available"
+                return None if peer.is_available else peer.reason or unknown
+        return f"node {node_id} is no peer of this node"
+
+    return reason_of

@@ -79,7 +79,10 @@ class RouteAnnouncer:
 
     async def _send_to(self, node_id: NodeId, listener: _Listener) -> None:
         while True:
-            with trio.move_on_after(RETRY_SECONDS if listener.pending else math.inf):
+            # A node that is away is told when it comes back.
+            is_there = node_id in self.nodes.reports()
+            retry_s = RETRY_SECONDS if listener.pending and is_there else math.inf
+            with trio.move_on_after(retry_s):
                 await listener.woken.wait()
             listener.woken = trio.Event()
             while listener.pending:
@@ -93,7 +96,6 @@ class RouteAnnouncer:
         try:
             await self.nodes.announce_route(node_id, route, model_id)
         except NodeUnreachableError as error:
-            # It is told again soon, and when it comes back.
             logger.debug("route of %s not told to %s: %s", model_id, node_id, error)
             return False
         return True
