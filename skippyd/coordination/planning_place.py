@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from skippyd.core.topology.balance import balanced_cuts
+from skippyd.core.topology.fitting import largest, widest_margin
 from skippyd.core.topology.matrices import (
     add_matrices,
     counted_request,
     plan_with_matrices,
 )
 from skippyd.core.topology.plan import TopologyPlan
-from skippyd.core.topology.ranking import assumed_latencies, ordered
-from skippyd.core.topology.shortage import arrangement
+from skippyd.core.topology.ranking import assumed_latencies, layer_prefix, ordered
 from skippyd.core.topology.stages import assign, finish
 from skippyd.errors import RefusedError
 
@@ -88,8 +89,9 @@ def _largest(
     # A single stage holds less than both ends of a chain together.
     counted = request if len(nodes) == 1 else counted_request(request, outside)
     for context in request.contexts():
-        fair = arrangement(nodes, counted.model, context)
-        cuts = [0, *(stage.layer_end for stage in fair)]
+        cuts = fair_cuts(
+            [node.usable_bytes for node in nodes], layer_prefix(counted.model, context)
+        )
         stages = assign(nodes, cuts, request.model, context)
         if min(stage.remaining_bytes for stage in stages) < 0:
             continue
@@ -97,6 +99,34 @@ def _largest(
         if isinstance(plan, TopologyPlan):
             return plan
     return None
+
+
+def fair_cuts(usable: Sequence[int], prefix: Sequence[int]) -> tuple[int, ...]:
+    """Where ranges end when the first node is of any size, with a 0 in front.
+
+    Args:
+        usable: Bytes of the nodes; all but the first descending.
+        prefix: Running total of the layers' bytes, at least as many layers as nodes.
+    """
+    own, others, layers = usable[0], usable[1:], len(prefix) - 1
+    if not others:
+        return (0, layers)
+
+    def own_margin(end: int) -> int:
+        return own - (prefix[end] - prefix[0])
+
+    def later_margin(end: int) -> int:
+        return widest_margin(others, prefix, first=end, last=layers)
+
+    # The more the first node takes, the less it keeps and the more the others do.
+    most = layers - len(others)
+    balance = largest(1, most, lambda end: later_margin(end) <= own_margin(end))
+    end = max(
+        (balance, min(balance + 1, most)),
+        key=lambda end: min(own_margin(end), later_margin(end)),
+    )
+    later = balanced_cuts(others, prefix[end:])
+    return (0, *(end + cut for cut in later))
 
 
 def _rank(plan: TopologyPlan) -> tuple[int, int, int, int]:
