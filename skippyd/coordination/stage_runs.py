@@ -31,7 +31,6 @@ from skippyd.coordination.stage_processes import (
 from skippyd.coordination.stage_run import StageRun
 from skippyd.core.coordinator.control_effects import StageBecameReady, StageEnded
 from skippyd.core.coordinator.messages import LoadFailed, StageState
-from skippyd.core.coordinator.reasons import LoadRefusalReason
 from skippyd.errors import SkippyError
 from skippyd.stage.child_process import resident_bytes
 
@@ -321,9 +320,8 @@ class StageRuns:
         if self._runs.get(run.load) is not run:
             return
         reply = await self.reload(run)
-        if not isinstance(reply, LoadFailed):
-            return
-        if reply.refusal.reason is not LoadRefusalReason.START_FAILED:
+        # Once it is started again, another run stands in its place.
+        if isinstance(reply, LoadFailed) and self._runs.get(run.load) is run:
             reason = f"{detail}\nnot restarted: {reply.refusal.text}"
             run.move(StageState.FAILED, reason, self.clock().unix_ms)
             self.on_change()

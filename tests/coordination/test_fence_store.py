@@ -337,7 +337,7 @@ while True:
 
 @pytest.mark.slow
 @pytest.mark.process
-@pytest.mark.watchdog(240)
+@pytest.mark.watchdog(1200 if SOAK else 240)
 def test_the_term_never_falls_however_often_the_writer_is_killed(folder: Path) -> None:
     """Each time at another moment: what was said is stored, and no kill looks like
     amnesia."""

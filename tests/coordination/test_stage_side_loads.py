@@ -308,3 +308,40 @@ async def test_a_stopped_or_superseded_stage_is_not_loaded_again(
         await node.rest()
 
     assert len(node.supervisor.children) == 2
+
+
+async def test_a_draining_node_does_not_load_a_dead_stage_again(
+    tmp_path: Path, plan: Plan, mock_clock: MockClock
+) -> None:
+    mock_clock.rate = 20
+    async with stage_node(tmp_path, plan) as node:
+        await node.serve(10)
+        node.stages.begin_drain()
+        node.supervisor.children[0].tell(StageGone("died"))
+        await node.until(
+            lambda: any(
+                "died\nnot restarted" in report.reason and "draining" in report.reason
+                for report in node.stages.report().stages
+            )
+        )
+
+    assert len(node.supervisor.children) == 1
+
+
+async def test_an_expired_lease_keeps_a_dead_stage_down_until_it_is_renewed(
+    tmp_path: Path, plan: Plan, mock_clock: MockClock
+) -> None:
+    async with stage_node(tmp_path, plan) as node:
+        await node.serve(10)
+        mock_clock.jump(5 * 60 * 60)
+        mock_clock.rate = 20
+        node.supervisor.children[0].tell(StageGone("died"))
+        await node.until(
+            lambda: (
+                "lease of term 10 is expired" in node.stages.report().stages[0].reason
+            )
+        )
+        ready = await node.serve(10)
+
+    assert isinstance(ready, StageReady)
+    assert len(node.supervisor.children) == 2
