@@ -68,6 +68,7 @@ class Inventory:
     digests: ModelDigests
     on_change: Callable[[], None] = attrs.field(default=lambda: None, kw_only=True)
     hashing: str = attrs.field(default="", init=False)
+    hashed_bytes: tuple[int, int] = attrs.field(default=(0, 0), init=False)
     _found: dict[Path, _Found] = attrs.field(factory=dict, init=False)
     _added: list[Path] = attrs.field(factory=list, init=False)
     _problems: dict[Path, str] = attrs.field(factory=dict, init=False)
@@ -78,6 +79,14 @@ class Inventory:
         """Every model, sorted by name and path."""
         entries = (found.entry for found in self._found.values())
         return tuple(sorted(entries, key=lambda entry: (entry.name, entry.path)))
+
+    @property
+    def progress(self) -> str:
+        """How far the digest that is worked out now is; empty when none is."""
+        if not self.hashing:
+            return ""
+        done, total = map(format_bytes, self.hashed_bytes)
+        return f"reading {self.hashing}: {done} of {total}"
 
     def problems(self) -> dict[Path, str]:
         """Files that look like models and are none, with the reason."""
@@ -217,7 +226,7 @@ class Inventory:
     def _progress(self, done: int, total: int) -> None:
         if self._is_stopped:
             raise _StoppedError
-        logger.debug("hashing: %s of %s", format_bytes(done), format_bytes(total))
+        self.hashed_bytes = (done, total)
 
     def _listing(self) -> str:
         entries = self.entries()

@@ -211,6 +211,7 @@ async def test_the_end_does_not_wait_for_a_large_file(
     token = trio.lowlevel.current_trio_token()
 
     def endless(_model: object, progress: Callable[[int, int], None]) -> str:
+        progress(1, 2)
         token.run_sync_soon(reading.set)
         try:
             while True:
@@ -224,11 +225,11 @@ async def test_the_end_does_not_wait_for_a_large_file(
         async with trio.open_nursery() as nursery:
             await nursery.start(found.run)
             await reading.wait()
-            assert found.hashing == "deep"
+            assert found.progress == "reading deep: 1 B of 2 B"
             nursery.cancel_scope.cancel()
         await stopped.wait()
 
-    assert found.hashing == ""
+    assert found.progress == ""
 
 
 async def test_too_many_models_are_bounded_and_said(
