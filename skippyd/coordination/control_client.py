@@ -19,6 +19,7 @@ import trio
 
 from skippyd.config.endpoints import parse_endpoint
 from skippyd.coordination.control_frames import (
+    LONGEST_DEADLINE_MS,
     frame_of,
     hello_of,
     read_hello,
@@ -157,7 +158,7 @@ class PeerLink:
         rpc = self._rpc
         if rpc is None:
             raise NodeUnreachableError(f"{who} cannot be reached: {self._reason}")
-        deadline_ms = max(1, math.ceil(timeout_s * _MS_PER_S))
+        deadline_ms = min(max(1, math.ceil(timeout_s * _MS_PER_S)), LONGEST_DEADLINE_MS)
         frame = frame_of(self._owner.identity.node_id, deadline_ms, command)
         try:
             with trio.move_on_after(timeout_s):

@@ -44,7 +44,7 @@ from skippyd.coordination.control_timers import (
 )
 from skippyd.core.coordinator.messages import Origin
 from skippyd.core.coordinator.reasons import LoadRefusalReason, refusal_text
-from skippyd.errors import ConfigError
+from skippyd.errors import ConfigError, LocalProtocolError
 from skippyd.ids import NodeId, Term
 from skippyd.net.jsonrpc import RpcConnection
 from skippyd.net.jsonrpc_messages import RpcCode, RpcError
@@ -122,11 +122,12 @@ class ControlServer:
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve one connection from its first byte to its end; never raises."""
-        host = str(stream.socket.getpeername()[0])
-        reason = ""
+        host = reason = ""
         try:
+            # Fails when the client has gone again already.
+            host = str(stream.socket.getpeername()[0])
             reason = await self._admitted(stream, host)
-        except (TlsRefusedError, ChannelClosedError, ConfigError) as error:
+        except (TlsRefusedError, ChannelClosedError, ConfigError, OSError) as error:
             reason = str(error)
         # The guard: a fault of ours in one connection ends that connection only.
         except Exception:
@@ -270,9 +271,8 @@ class _Session:
                 attrs.evolve(report, sequence=0)
             )
             told = report
-            params = {"report": None if is_known else report_to_json(report)}
             try:
-                await rpc.notify(STATUS_UPDATE, params)
+                await _tell(rpc, None if is_known else report)
             except ChannelClosedError:
                 # The reader ends the session with the reason.
                 return
@@ -323,6 +323,18 @@ class _Session:
             request, origin=Origin.NETWORK, settings=settings
         )
         return reply_to_json(reply)
+
+
+async def _tell(rpc: RpcConnection, report: NodeReport | None) -> None:
+    document = None if report is None else report_to_json(report)
+    try:
+        await rpc.notify(STATUS_UPDATE, {"report": document})
+    except LocalProtocolError as error:
+        assert report is not None
+        logger.warning("event=report_too_long reason=%r", str(error))
+        # Thousands of model files: peers need the stages and the memory more.
+        shortened = report_to_json(attrs.evolve(report, models=()))
+        await rpc.notify(STATUS_UPDATE, {"report": shortened})
 
 
 async def serve_control(

@@ -113,8 +113,13 @@ class Joining:
         """Make an invitation for one node.
 
         Raises:
-            JoinError: Too many are open.
+            JoinError: Too many are open, or this node has no address to name.
         """
+        if parse_endpoint(self.address).host in _UNSPECIFIED:
+            raise JoinError(
+                f"this node listens on {self.address}, which is no address to reach "
+                "it at; set [control] advertise = HOST:PORT"
+            )
         self._drop_expired()
         if len(self._invites) >= MOST_INVITES:
             raise JoinError(

@@ -113,7 +113,7 @@ async def _echo(stream: trio.SocketStream, *, places: trio.CapacityLimiter) -> N
                 if await _received(stream) != MESSAGE:
                     return
                 await stream.send_all(MESSAGE)
-    except trio.BrokenResourceError as error:
+    except (OSError, trio.BrokenResourceError) as error:
         logger.debug("event=latency_peer_gone reason=%r", str(error))
     finally:
         places.release()

@@ -88,7 +88,7 @@ class Rig:
     def reason(self) -> str:
         return self.link.info().reason
 
-    async def until(self, is_true: Callable[[], bool]) -> None:
+    async def expect(self, is_true: Callable[[], bool]) -> None:
         with trio.fail_after(5):
             while not is_true():
                 await trio.testing.wait_all_tasks_blocked(0.005)
@@ -140,7 +140,7 @@ def false_server(
 
 async def test_a_good_server_becomes_available(tmp_path: Path) -> None:
     async with linked(tmp_path, false_server(answers={"pong": True})) as rig:
-        await rig.until(lambda: rig.link.info().is_available)
+        await rig.expect(lambda: rig.link.info().is_available)
         info = rig.link.info()
         assert info.report == rig.server.stages.said
         assert (info.name, info.last_heard_unix_ms, info.reason) == ("server", 7, "")
@@ -161,7 +161,7 @@ async def test_a_server_of_another_release_is_told_and_left(
     tmp_path: Path, hello: dict[str, object], words: str
 ) -> None:
     async with linked(tmp_path, false_server(hello=hello)) as rig:
-        await rig.until(lambda: words in rig.reason)
+        await rig.expect(lambda: words in rig.reason)
         assert not rig.link.info().is_available
 
 
@@ -181,7 +181,7 @@ async def test_a_server_that_pushes_nonsense_is_left(
         return [pushed]
 
     async with linked(tmp_path, false_server(pushes=pushes)) as rig:
-        await rig.until(lambda: words in rig.reason)
+        await rig.expect(lambda: words in rig.reason)
         assert not rig.link.info().is_available
 
 
@@ -191,7 +191,7 @@ async def test_a_report_about_another_node_is_not_believed(tmp_path: Path) -> No
         return [("status_update", {"report": report_to_json(other)})]
 
     async with linked(tmp_path, false_server(pushes=pushes)) as rig:
-        await rig.until(lambda: "the report is about node abab" in rig.reason)
+        await rig.expect(lambda: "the report is about node abab" in rig.reason)
         assert rig.changes == []
 
 
@@ -203,7 +203,7 @@ async def test_another_node_at_the_address_is_named(tmp_path: Path) -> None:
         return FalseServer(stranger, {}, []).serve
 
     async with linked(tmp_path, serve) as rig:
-        await rig.until(lambda: "not the stored one" in rig.reason)
+        await rig.expect(lambda: "not the stored one" in rig.reason)
 
 
 async def test_a_server_that_says_nothing_is_given_up(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ async def test_a_server_that_says_nothing_is_given_up(tmp_path: Path) -> None:
             await trio.sleep_forever()
 
     async with linked(tmp_path, lambda _: silent) as rig:
-        await rig.until(lambda: rig.reason == "did not say hello within 0.3 s")
+        await rig.expect(lambda: rig.reason == "did not say hello within 0.3 s")
 
 
 async def test_a_server_that_does_not_know_this_node_is_guessed(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ async def test_a_server_that_does_not_know_this_node_is_guessed(tmp_path: Path) 
         return FalseServer(server, {}, []).serve
 
     async with linked(tmp_path, serve) as rig:
-        await rig.until(lambda: "does not store this node's certificate" in rig.reason)
+        await rig.expect(lambda: "does not store this node's certificate" in rig.reason)
 
 
 async def test_nobody_there_is_told_and_a_knock_dials_again_at_once(
@@ -236,25 +236,25 @@ async def test_nobody_there_is_told_and_a_knock_dials_again_at_once(
         await stream.aclose()
 
     async with linked(tmp_path, lambda _: door) as rig:
-        await rig.until(lambda: len(doors) == 1 and "broke" not in rig.reason)
+        await rig.expect(lambda: len(doors) == 1 and "broke" not in rig.reason)
         await trio.testing.wait_all_tasks_blocked(0.02)
         with pytest.raises(NodeUnreachableError, match=r"server at 127\.0\.0\.1"):
             await rig.link.ask("status", {}, timeout_s=1)
         rig.link.knock()
-        await rig.until(lambda: len(doors) == 2)
+        await rig.expect(lambda: len(doors) == 2)
 
 
 async def test_a_refused_frame_names_node_and_command(tmp_path: Path) -> None:
     refusal = RpcError(RpcCode.INVALID_PARAMS, "no such stage")
     async with linked(tmp_path, false_server(answers=refusal)) as rig:
-        await rig.until(lambda: rig.link.info().is_available)
+        await rig.expect(lambda: rig.link.info().is_available)
         with pytest.raises(NodeUnreachableError, match="refused load: no such stage"):
             await rig.link.ask("load", {}, timeout_s=5)
 
 
 async def test_a_command_that_is_too_long_is_not_sent(tmp_path: Path) -> None:
     async with linked(tmp_path, false_server(answers={})) as rig:
-        await rig.until(lambda: rig.link.info().is_available)
+        await rig.expect(lambda: rig.link.info().is_available)
         with pytest.raises(NodeUnreachableError, match="over the limit"):
             await rig.link.ask("load", {"x": "x" * (1 << 20)}, timeout_s=5)
         assert await rig.link.ask("load", {}, timeout_s=5) == {}
@@ -266,9 +266,9 @@ async def test_a_half_open_connection_is_noticed_within_the_bound(
 ) -> None:
     """The server's machine hangs after its first report: nothing ends, nothing comes."""
     async with linked(tmp_path, false_server()) as rig:
-        await rig.until(lambda: rig.link.info().is_available)
+        await rig.expect(lambda: rig.link.info().is_available)
         begun = trio.current_time()
-        await rig.until(lambda: not rig.link.info().is_available)
+        await rig.expect(lambda: not rig.link.info().is_available)
         assert 0.2 < trio.current_time() - begun < 3
         assert rig.reason == "said nothing for 0.5 s"
         assert rig.changes == [

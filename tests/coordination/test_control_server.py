@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import attrs
@@ -11,138 +10,24 @@ import pytest
 import trio
 
 from skippyd.coordination import control_server
-from skippyd.coordination.control_frames import frame_of, hello_of
 from skippyd.coordination.control_json import request_to_json
-from skippyd.coordination.control_timers import CONTROL_ALPN, CONTROL_PATH, JOIN_PATH
+from skippyd.coordination.control_timers import CONTROL_ALPN, JOIN_PATH
 from skippyd.core.coordinator.messages import ClaimCoordinator
 from skippyd.net.jsonrpc import RpcConnection
-from skippyd.net.jsonrpc_messages import RpcCode, RpcError
+from skippyd.net.jsonrpc_messages import RpcCode
 from skippyd.net.tls import client_context, unverified_client_context
 from skippyd.net.websocket import (
     ChannelClosedError,
-    WebSocketChannel,
-    WebSocketLimits,
-    open_websocket,
 )
 from support.claims import claim
-from support.control_nodes import (
-    QUICK,
-    ControlNode,
-    acquaint,
-    listen,
-    make_node,
-    report_of,
-)
+from support.control_nodes import make_node, report_of
+from support.control_party import assert_still_serves, is_ended, party, refused
 
 
 if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
 pytestmark = pytest.mark.watchdog(60)
-
-SHORT = attrs.evolve(QUICK, opening_s=0.3)
-
-
-@attrs.define(eq=False)
-class Party:
-    """A served node and a peer that it knows."""
-
-    server: ControlNode
-    client: ControlNode
-
-    def context(self) -> ssl.SSLContext:
-        return client_context(
-            self.client.identity.own_certificate,
-            trusted_pem=self.server.identity.certificate_pem,
-            alpn=[CONTROL_ALPN],
-        )
-
-    async def plain(self) -> trio.SocketStream:
-        return await trio.open_tcp_stream("127.0.0.1", self.server.port)
-
-    async def tls(
-        self, context: ssl.SSLContext | None = None
-    ) -> trio.SSLStream[trio.SocketStream]:
-        stream = trio.SSLStream(await self.plain(), context or self.context())
-        await stream.do_handshake()
-        return stream
-
-    @asynccontextmanager
-    async def channel(
-        self, path: str = CONTROL_PATH, context: ssl.SSLContext | None = None
-    ) -> AsyncIterator[WebSocketChannel]:
-        limits = WebSocketLimits(message_characters=1 << 22)
-        async with open_websocket(
-            await self.tls(context), host="node", path=path, limits=limits
-        ) as channel:
-            yield channel
-
-    @asynccontextmanager
-    async def rpc(
-        self,
-        path: str = CONTROL_PATH,
-        context: ssl.SSLContext | None = None,
-        *,
-        says_hello: bool = True,
-    ) -> AsyncIterator[RpcConnection]:
-        async with self.channel(path, context) as channel:
-            rpc = RpcConnection(channel)
-            async with trio.open_nursery() as nursery:
-                await nursery.start(rpc.run)
-                if says_hello:
-                    await rpc.call("hello", self.hello())
-                yield rpc
-                nursery.cancel_scope.cancel()
-
-    def hello(self) -> dict[str, object]:
-        return hello_of(self.client.stages.said)
-
-    def frame(self, command: dict[str, object] | None = None) -> dict[str, object]:
-        return frame_of(self.client.node_id, 2_000, {} if command is None else command)
-
-
-@asynccontextmanager
-async def party(folder: Path) -> AsyncIterator[Party]:
-    server = make_node(folder, "server", timers=SHORT)
-    client = make_node(folder, "client", timers=SHORT)
-    listener = await listen(server)
-    await (await listen(client)).aclose()
-    acquaint(server, client)
-    async with trio.open_nursery() as nursery:
-
-        async def run(*, task_status: trio.TaskStatus[None]) -> None:
-            await server.run(listener, with_registry=False, task_status=task_status)
-
-        await nursery.start(run)
-        yield Party(server, client)
-        nursery.cancel_scope.cancel()
-
-
-async def refused(call: Awaitable[object]) -> RpcError:
-    with pytest.raises(RpcError) as caught:
-        await call
-    return caught.value
-
-
-async def is_ended(
-    stream: trio.SocketStream | trio.SSLStream[trio.SocketStream],
-) -> bool:
-    """Whether the server closes, whatever it says before; closes as well."""
-    try:
-        while await stream.receive_some():
-            await trio.lowlevel.checkpoint()
-    except trio.BrokenResourceError:
-        return True
-    finally:
-        await trio.aclose_forcefully(stream)
-    return True
-
-
-async def assert_still_serves(both: Party) -> None:
-    async with both.rpc() as rpc:
-        assert await rpc.call("inventory", both.frame({})) == {"models": []}
 
 
 async def test_hello_comes_first(tmp_path: Path) -> None:
@@ -260,102 +145,6 @@ async def test_another_protocol_is_cut_off(tmp_path: Path, alpn: str) -> None:
         stream = await both.tls(context)
         with trio.fail_after(2):
             assert await is_ended(stream)
-        await assert_still_serves(both)
-
-
-async def _garbage(both: Party) -> None:
-    stream = await both.plain()
-    await stream.send_all(b"GET / HTTP/1.1\r\n\r\n" + b"\0" * 1000)
-    assert await is_ended(stream)
-
-
-async def _silence(both: Party) -> None:
-    assert await is_ended(await both.plain())
-
-
-async def _half_a_handshake(both: Party) -> None:
-    stream = await both.plain()
-    await stream.send_all(b"\x16\x03\x01\x02\x00\x01\x00")
-    assert await is_ended(stream)
-
-
-async def _slow_drip(both: Party) -> None:
-    stream = await both.tls()
-    request = b"GET /control/1 HTTP/1.1\r\nHost: node\r\nX-Long: " + b"x" * 100
-    try:
-        for byte in request:
-            await stream.send_all(bytes([byte]))
-            await trio.sleep(0.02)
-    except trio.BrokenResourceError:
-        await trio.aclose_forcefully(stream)
-        return
-    assert await is_ended(stream)
-
-
-async def _no_hello(both: Party) -> None:
-    async with both.channel() as channel:
-        with pytest.raises(ChannelClosedError):
-            await channel.receive()
-
-
-async def _garbage_in_a_message(both: Party) -> None:
-    async with both.channel() as channel:
-        await channel.send("no json")
-        assert "error" in json.loads(await channel.receive())
-        with pytest.raises(ChannelClosedError, match="line 1"):
-            await channel.receive()
-
-
-async def _an_oversized_message(both: Party) -> None:
-    async with both.channel() as channel:
-        await channel.send("x" * ((1 << 20) + 1))
-        with pytest.raises(ChannelClosedError, match="maximum message size"):
-            await channel.receive()
-
-
-async def _a_flood_of_hellos(both: Party) -> None:
-    async with both.rpc() as rpc:
-        for _ in range(50):
-            await rpc.call("hello", both.hello())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "attack",
-    [
-        _garbage,
-        _silence,
-        _half_a_handshake,
-        _slow_drip,
-        _no_hello,
-        _garbage_in_a_message,
-        _an_oversized_message,
-        _a_flood_of_hellos,
-    ],
-)
-async def test_a_hostile_connection_ends_in_time_and_harms_nobody_else(
-    tmp_path: Path, attack: Callable[[Party], Awaitable[None]]
-) -> None:
-    async with party(tmp_path) as both:
-        with trio.fail_after(5):
-            await attack(both)
-        await assert_still_serves(both)
-
-
-@pytest.mark.slow
-async def test_connections_that_are_being_opened_are_few(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(control_server, "MOST_OPENING_PER_ADDRESS", 3)
-    async with party(tmp_path) as both:
-        idle = [await both.plain() for _ in range(3)]
-        await trio.testing.wait_all_tasks_blocked()
-        late = await both.plain()
-        with trio.fail_after(0.2):
-            assert await is_ended(late)
-        for stream in idle:
-            with trio.fail_after(2):
-                assert await is_ended(stream)
         await assert_still_serves(both)
 
 

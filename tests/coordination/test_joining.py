@@ -217,6 +217,14 @@ async def test_invitations_are_few(inviter: ControlNode) -> None:
         inviter.joining.invite()
 
 
+async def test_a_node_without_an_address_to_name_invites_nobody(
+    inviter: ControlNode,
+) -> None:
+    inviter.joining.address = "0.0.0.0:9401"
+    with pytest.raises(JoinError, match="advertise"):
+        inviter.joining.invite()
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

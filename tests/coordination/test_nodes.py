@@ -9,7 +9,9 @@ import pytest
 import trio
 
 from skippyd.coordination.ports import (
+    ModelEntry,
     NodeChanged,
+    Nodes,
     NodeUnreachableError,
     Route,
     StageRunSettings,
@@ -50,6 +52,27 @@ async def test_three_nodes_see_each_other(tmp_path: Path) -> None:
         assert [info.node_id for info in a.registry.peers()] == sorted(
             [b.node_id, c.node_id]
         )
+
+
+def test_a_registry_is_what_a_rollout_asks_for(tmp_path: Path) -> None:
+    node = make_node(tmp_path, "a")
+    nodes: Nodes = node.registry
+    assert nodes.own_id == node.node_id
+    assert nodes.peers() == ()
+
+
+async def test_a_report_too_long_for_a_message_is_told_without_its_models(
+    tmp_path: Path,
+) -> None:
+    async with running_nodes(tmp_path, "a", "b") as (a, b):
+        await until_available(a, b)
+        model = ModelEntry(name="m" * 200, path="/" * 200, bytes=1, sha256=None)
+        many = attrs.evolve(b.stages.said, models=(model,) * 4000, is_draining=True)
+        with a.registry.subscribe() as changes:
+            b.stages.say(many)
+            while not a.registry.reports()[b.node_id].is_draining:
+                await changes.receive()
+        assert a.registry.reports()[b.node_id].models == ()
 
 
 async def test_the_path_really_used_is_told(tmp_path: Path) -> None:
