@@ -13,34 +13,26 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from wsproto import ConnectionType, WSConnection
-from wsproto.events import (
-    AcceptConnection,
-    CloseConnection,
-    Message,
-    Ping,
-    RejectConnection,
-    Request,
-    TextMessage,
+from skippyctl.frames import (
+    FrameError,
+    FrameReader,
+    Opcode,
+    check_response,
+    client_frame,
+    request_head,
 )
-from wsproto.utilities import LocalProtocolError, RemoteProtocolError
-
 from skippyctl.words import clean
 from skippyd.errors import ExitCode, SkippyError
-from skippyd.units import MIB
 
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from wsproto.events import Event
 
 PATIENCE_SECONDS = 2.0
 """How long a daemon that is just starting is waited for."""
 
 RETRY_SECONDS = 0.05
 HANDSHAKE_SECONDS = 5.0
-MESSAGE_MAX_CHARACTERS = 2 * MIB
 RECEIVE_BYTES = 65_536
 _NOT_THERE_YET = frozenset({errno.ENOENT, errno.ECONNREFUSED})
 
@@ -75,10 +67,8 @@ class BlockingChannel:
     ) -> None:
         self._path = path
         self._target = target
-        self._protocol = WSConnection(ConnectionType.CLIENT)
+        self._frames = FrameReader()
         self._messages: deque[str] = deque()
-        self._parts: list[str] = []
-        self._is_open = False
         self._socket = _connect(path, patience_s)
         try:
             self._shake_hands()
@@ -92,11 +82,11 @@ class BlockingChannel:
 
     def send(self, text: str) -> None:
         """Send one message."""
-        self._write(self._protocol.send(TextMessage(text)))
+        self._send(Opcode.TEXT, text.encode())
 
     def ping(self) -> None:
         """Make a living peer say something."""
-        self._write(self._protocol.send(Ping()))
+        self._send(Opcode.PING, b"")
 
     def receive(self, timeout_s: float) -> str | None:
         """Wait for a message; None for a sign of life that is no message.
@@ -116,17 +106,29 @@ class BlockingChannel:
         )
 
     def _shake_hands(self) -> None:
-        self._write(self._protocol.send(Request(host="localhost", target=self._target)))
+        key = os.urandom(16)
+        self._write(request_head(self._target, key))
         deadline = time.monotonic() + HANDSHAKE_SECONDS
         try:
-            while not self._is_open:
-                self._read_some(deadline - time.monotonic())
+            while (head := self._frames.head()) is None:
+                self._frames.feed(self._bytes(deadline - time.monotonic()))
+            check_response(head, key)
         except TimeoutError as error:
             raise self.lost(
                 f"no answer to the handshake within {HANDSHAKE_SECONDS:g} s"
             ) from error
+        except FrameError as error:
+            raise self.lost(str(error)) from error
 
     def _read_some(self, timeout_s: float) -> None:
+        self._frames.feed(self._bytes(timeout_s))
+        try:
+            while (message := self._frames.next_message()) is not None:
+                self._take(*message)
+        except (FrameError, UnicodeDecodeError) as error:
+            raise self.lost(f"it does not speak as skippyd does: {error}") from error
+
+    def _bytes(self, timeout_s: float) -> bytes:
         if timeout_s <= 0:
             raise TimeoutError
         self._socket.settimeout(timeout_s)
@@ -138,38 +140,23 @@ class BlockingChannel:
             raise self.lost(error.strerror or str(error)) from error
         if not data:
             raise self.lost("it ended the connection")
-        try:
-            self._protocol.receive_data(data)
-            for event in self._protocol.events():
-                self._take(event)
-        except (RemoteProtocolError, LocalProtocolError) as error:
-            raise self.lost(f"it does not speak as skippyd does: {error}") from error
+        return data
 
-    def _take(self, event: Event) -> None:
-        match event:
-            case AcceptConnection():
-                self._is_open = True
-            case TextMessage():
-                self._take_text(event)
-            case Ping():
-                self._write(self._protocol.send(event.response()))
-            case CloseConnection(code=code, reason=reason):
-                raise self.lost(reason or f"it closed the connection ({code})")
-            case RejectConnection(status_code=status):
-                raise self.lost(f"it answered {status} to {self._target}")
-            case Message():
-                raise self.lost("it sent bytes where texts are due")
+    def _take(self, opcode: Opcode, payload: bytes) -> None:
+        match opcode:
+            case Opcode.TEXT:
+                self._messages.append(payload.decode())
+            case Opcode.PING:
+                self._send(Opcode.PONG, payload)
+            case Opcode.CLOSE:
+                reason = payload[2:].decode(errors="replace")
+                raise self.lost(reason or "it closed the connection")
             case _:
-                # A pong, or the body of a refusal: signs of life.
+                # A pong: a sign of life.
                 return
 
-    def _take_text(self, message: TextMessage) -> None:
-        self._parts.append(message.data)
-        if sum(map(len, self._parts)) > MESSAGE_MAX_CHARACTERS:
-            raise self.lost("its message is too long")
-        if message.message_finished:
-            self._messages.append("".join(self._parts))
-            self._parts.clear()
+    def _send(self, opcode: Opcode, payload: bytes) -> None:
+        self._write(client_frame(opcode, payload, os.urandom(4)))
 
     def _write(self, data: bytes) -> None:
         self._socket.settimeout(HANDSHAKE_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING
 
@@ -13,43 +14,33 @@ from skippyctl.channel import (
 )
 from skippyctl.words import clean
 from skippyd import __version__
-from skippyd.admin.schema import API, ITEM, PATH
+from skippyd.admin.api import API, HELLO, ITEM, PATH
 from skippyd.errors import ExitCode, SkippyError
-from skippyd.net.jsonrpc_messages import (
-    Call,
-    Failure,
-    Result,
-    RpcCode,
-    RpcError,
-    encode_message,
-    parse_message,
-)
 
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from skippyd.net.jsonrpc_messages import Message
-
 SILENCE_SECONDS = 30.0
 """After so long without a word the daemon is asked whether it is there, once."""
 
-_EXIT_CODES: dict[int, ExitCode] = {
-    RpcCode.NOT_ALLOWED: ExitCode.PERMISSION,
-    RpcCode.INVALID_PARAMS: ExitCode.USAGE,
-    RpcCode.TOO_MANY_REQUESTS: ExitCode.TRY_AGAIN,
-    RpcCode.DEADLINE: ExitCode.TRY_AGAIN,
-    RpcCode.NOT_READY: ExitCode.TRY_AGAIN,
+_EXIT_CODES = {
+    -32602: ExitCode.USAGE,  # invalid parameters
+    -32001: ExitCode.TRY_AGAIN,  # too many requests
+    -32002: ExitCode.TRY_AGAIN,  # took too long
+    -32003: ExitCode.PERMISSION,
+    -32005: ExitCode.TRY_AGAIN,  # not ready
 }
+"""Codes of `skippyd.net.jsonrpc_messages`, for answers that ask for no exit code."""
 
 
 class RefusedByDaemonError(SkippyError):
     """The daemon's refusal, with the exit code that it asks for."""
 
-    def __init__(self, error: RpcError) -> None:
-        super().__init__(clean(error.message))
-        self.exit_code = _exit_code(error)
+    def __init__(self, message: str, exit_code: ExitCode) -> None:
+        super().__init__(clean(message))
+        self.exit_code = exit_code
 
 
 class AdminConnection:
@@ -79,7 +70,7 @@ class AdminConnection:
         self._channel = BlockingChannel(path, PATH, patience_s=patience_s)
         try:
             hello = {"schema": "skippy.hello/1", "api": API, "version": __version__}
-            self.call("hello", hello, timeout_s=HANDSHAKE_SECONDS)
+            self.call(HELLO, hello, timeout_s=HANDSHAKE_SECONDS)
         except BaseException:
             self.close()
             raise
@@ -104,9 +95,9 @@ class AdminConnection:
                 text = self._channel.receive(deadline - time.monotonic())
             except TimeoutError as error:
                 raise self._silent(method, timeout_s) from error
-            message = None if text is None else self._parse(text)
-            if message is not None and not isinstance(message, Call):
-                return _outcome(message, call_id)
+            message = {} if text is None else self._parse(text)
+            if "result" in message or "error" in message:
+                return self._outcome(message, call_id)
 
     def stream(self, method: str, params: object = None) -> Iterator[dict[str, object]]:
         """Ask for a stream and yield its documents; ends when the daemon ends it.
@@ -119,19 +110,21 @@ class AdminConnection:
         while True:
             message = self._parse(self._receive_or_ping(method))
             match message:
-                case Call(method=name, params={"document": dict(document)}):
+                case {"method": name, "params": {"document": dict(document)}}:
                     if name == ITEM:
                         yield document
-                case Call():
-                    continue
-                case _:
-                    _outcome(message, call_id)
+                case {"result": _} | {"error": _}:
+                    self._outcome(message, call_id)
                     return
+                case _:
+                    continue
 
     def _send(self, method: str, params: object) -> int:
         call_id, self._next_id = self._next_id, self._next_id + 1
-        message = Call(method=method, params=params, id=call_id)
-        self._channel.send(encode_message(message))
+        message: dict[str, object] = {"jsonrpc": "2.0", "id": call_id, "method": method}
+        if params is not None:
+            message["params"] = params
+        self._channel.send(json.dumps(message, separators=(",", ":")))
         return call_id
 
     def _receive_or_ping(self, method: str) -> str:
@@ -149,11 +142,23 @@ class AdminConnection:
                 return text
             was_asked = False
 
-    def _parse(self, text: str) -> Message:
+    def _parse(self, text: str) -> dict[str, object]:
         try:
-            return parse_message(text)
-        except RpcError as error:
+            message: object = json.loads(text)
+        except (ValueError, RecursionError) as error:
             raise self._channel.lost(f"it sent what is no answer: {error}") from error
+        if not isinstance(message, dict):
+            raise self._channel.lost("it sent what is no answer")
+        return message
+
+    def _outcome(self, message: dict[str, object], call_id: int) -> dict[str, object]:
+        match message:
+            case {"result": dict(result), "id": answered} if answered == call_id:
+                return result
+            case {"error": {"code": int(code), "message": str(text), **rest}}:
+                raise RefusedByDaemonError(text, _exit_code(code, rest.get("data")))
+            case _:
+                raise self._channel.lost("it answered something that was not asked")
 
     def _silent(self, method: str, seconds: float) -> DaemonUnreachableError:
         return DaemonUnreachableError(
@@ -162,19 +167,8 @@ class AdminConnection:
         )
 
 
-def _outcome(message: Message, call_id: int) -> dict[str, object]:
-    match message:
-        case Result(id=answered, value=dict(value)) if answered == call_id:
-            return value
-        case Failure(error=error):
-            raise RefusedByDaemonError(error)
-        case _:
-            text = "the daemon answered something that was not asked"
-            raise RefusedByDaemonError(RpcError(RpcCode.INTERNAL, text))
-
-
-def _exit_code(error: RpcError) -> ExitCode:
-    wanted = error.data.get("exit_code")
+def _exit_code(code: int, data: object) -> ExitCode:
+    wanted = data.get("exit_code") if isinstance(data, dict) else None
     if isinstance(wanted, int) and wanted in set(ExitCode):
         return ExitCode(wanted)
-    return _EXIT_CODES.get(error.code, ExitCode.FAILED)
+    return _EXIT_CODES.get(code, ExitCode.FAILED)

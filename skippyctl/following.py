@@ -18,7 +18,7 @@ from skippyctl.output import (
     wants_terminal,
 )
 from skippyctl.page import Tone, line
-from skippyd.admin.schema import Event
+from skippyd.admin.schema_live import Event
 from skippyd.errors import ExitCode
 
 

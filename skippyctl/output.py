@@ -8,8 +8,7 @@ import sys
 from typing import TYPE_CHECKING, TypeVar
 
 from skippyctl.page import plain_text
-from skippyd.admin.schema import Event, present_keys
-from skippyd.config.convert import unstructure
+from skippyctl.reading import written
 
 
 if TYPE_CHECKING:
@@ -21,13 +20,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+EVENT = "skippy.event/1"
+
 
 def json_line(document: object) -> str:
     """Write a document on one line, with ASCII only: it steers no terminal either."""
-    written = unstructure(document)
-    if isinstance(document, Event):
-        written = present_keys(written)
-    return json.dumps(written, ensure_ascii=True)
+    keys = written(document)
+    if keys.get("schema") == EVENT:
+        # An event is written without the keys that it has no value for.
+        keys = {key: value for key, value in keys.items() if value is not None}
+    return json.dumps(keys, ensure_ascii=True)
 
 
 def show(document: object, page: Page, arguments: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from skippyd.admin.schema import CheckRow
+from skippyd.admin.schema_checks import CheckRow
 
 
 if TYPE_CHECKING:

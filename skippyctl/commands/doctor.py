@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> ExitCode:
     from skippyctl.list_views import doctor_page  # noqa: PLC0415 - lazy
     from skippyctl.output import show  # noqa: PLC0415 - lazy
     from skippyctl.socket_checks import socket_check  # noqa: PLC0415 - lazy
-    from skippyd.admin.schema import CheckRow, Doctor  # noqa: PLC0415 - lazy
+    from skippyd.admin.schema_checks import CheckRow, Doctor  # noqa: PLC0415 - lazy
     from skippyd.errors import ExitCode  # noqa: PLC0415 - lazy
 
     checks = [socket_check(arguments.socket)]

@@ -12,6 +12,7 @@ import trio
 from skippyd import __version__
 from skippyd.admin import schema
 from skippyd.admin.access import READERS, WRITERS, Permission
+from skippyd.admin.api import HELLO
 from skippyd.admin.handlers import METHODS, STREAMS, Method, Stream
 from skippyd.config.complaints import InvalidConfigError
 from skippyd.config.convert import structure, unstructure
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("skippyd.admin")
 
-HELLO = "hello"
 _ENTRIES: tuple[Method | Stream, ...] = (*METHODS, *STREAMS)
 _TABLE = {entry.name: entry for entry in _ENTRIES}
 
