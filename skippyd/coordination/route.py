@@ -65,11 +65,13 @@ class RouteTable:
             return self._reasons.get(model_id, f"{model_id} is not published")
         return "; ".join(sorted(set(self._reasons.values()))) or NOTHING_PUBLISHED
 
-    def lost_reason(self, route: Route) -> str | None:
-        """Say why a route's first stage cannot be reached now; None when it can."""
-        if route.coordinator_id == self.own_id:
-            return None
-        return self.lost_reason_of(route.coordinator_id)
+    def waiting_reason(self, model_id: str) -> str | None:
+        """Say why a model that is wanted is not served now; None when nobody wants it."""
+        return None if model_id in self._routes else self._reasons.get(model_id)
+
+    def lost_reason(self, node_id: NodeId) -> str | None:
+        """Say why a first stage's node cannot be reached now; None when it can."""
+        return None if node_id == self.own_id else self.lost_reason_of(node_id)
 
     def changed(self) -> trio.Event:
         """An event that is set when a route changes; a new one each time."""
@@ -88,7 +90,7 @@ class RouteTable:
         return True
 
     def note(self, model_id: str, reason: str) -> None:
-        """Remember why a model that has no route is not served, for clients."""
+        """Remember what is done about a model, for clients while it is not served."""
         if model_id in self._reasons or len(self._reasons) < MAX_ROUTES:
             self._reasons[model_id] = reason
 
