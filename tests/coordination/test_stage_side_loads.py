@@ -10,6 +10,7 @@ import trio
 
 from skippyd.coordination.stage_processes import StageGone
 from skippyd.core.coordinator.echo import echo_differences
+from skippyd.core.coordinator.instant import Instant
 from skippyd.core.coordinator.messages import (
     ClaimAnswer,
     LoadFailed,
@@ -24,7 +25,7 @@ from skippyd.core.coordinator.verdict import (
     FencingInProgress,
     Superseded,
 )
-from skippyd.ids import Term
+from skippyd.ids import Term, UnixMs
 from support.stage_nodes import (
     FakeSupervisor,
     Plan,
@@ -34,6 +35,7 @@ from support.stage_nodes import (
     states,
     stop_of,
     stored_term,
+    virtual_instant,
 )
 
 
@@ -345,3 +347,28 @@ async def test_an_expired_lease_keeps_a_dead_stage_down_until_it_is_renewed(
 
     assert isinstance(ready, StageReady)
     assert len(node.supervisor.children) == 2
+
+
+@pytest.mark.parametrize("step_hours", [1, -1, -5])
+async def test_a_stepped_wall_clock_neither_ends_nor_stretches_a_lease(
+    tmp_path: Path, plan: Plan, mock_clock: MockClock, step_hours: int
+) -> None:
+    """Boottime decides; the wall clock may only shorten a lease."""
+    step_ms = 0
+
+    def stepped() -> Instant:
+        now = virtual_instant()
+        return Instant(UnixMs(now.unix_ms + step_ms), now.boottime_ms)
+
+    async with stage_node(tmp_path, plan, clock=stepped) as node:
+        await node.claim(10)
+        step_ms = step_hours * 3_600_000
+        node.supervisor.serves_at_once = True
+        ready = await node.ask(plan.load(10, 1))
+        await node.ask(stop_of(plan.load(10, 1)))
+        await node.claim(11)
+        mock_clock.jump(4 * 3600 + 1)
+        late = await node.ask(plan.load(11, 1))
+
+    assert isinstance(ready, StageReady)
+    assert "lease of term 11 is expired" in refusal(late)

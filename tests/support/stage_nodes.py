@@ -316,6 +316,7 @@ async def stage_node(
     is_known_identity: bool = False,
     reach: Callable[[str], None] = lambda _name: None,
     models: tuple[Path, ...] | None = None,
+    clock: Callable[[], Instant] = virtual_instant,
 ) -> AsyncIterator[StageNode]:
     """Run a node whose processes are fakes, on a real store and real models."""
     await trio.Path(folder).mkdir(exist_ok=True)
@@ -334,7 +335,7 @@ async def stage_node(
             supervisor=supervisor,
             inventory=inventory,
             parts=StageParts(inventory, lambda: SOME_BUILD),
-            clock=virtual_instant,
+            clock=clock,
             budget=lambda: GIB_16,
             reach=reach,
         )
