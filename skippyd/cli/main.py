@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMANDS = {  # demo, verify, bench first: what a newcomer tries
+    "run": "run",
     "demo": "demo",
     "verify": "verify",
     "bench": "bench",

@@ -1,0 +1,372 @@
+"""One node, put together: what is started in which order, and stopped in the other.
+
+    run_daemon
+      ├── Supervisor.run          children are reaped here, last of all
+      ├── Inventory.run           model files and their digests
+      ├── NodeStages.run          fences and stages: the rules' events, one after another
+      ├── serve_latency_echo      where others measure the way to our stages
+      ├── NodeRegistry.run        one link to every trusted node
+      ├── serve_control           requests of other nodes
+      ├── Rollouts.run            what this node coordinates; takes over from lost ones
+      ├── serve_door              the OpenAI address that follows the route, if wanted
+      ├── serve_admin             operators; the daemon is ready when it answers
+      ├── Notifier.run            status and signs of life for the service manager
+      └── watch_signals           TERM and INT end, HUP reads the configuration again
+
+Stopping: no new stages, own runs withdrawn and drained, stages ended and reaped, then
+the rest. A part that fails ends the daemon: the service manager starts it again, and
+the fence on disk is what it goes on with.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from skippyd.admin.access import Access
+from skippyd.admin.server import serve_admin
+from skippyd.coordination.control_server import serve_control
+from skippyd.coordination.control_timers import ControlTimers
+from skippyd.coordination.failover import ChainWatch
+from skippyd.coordination.failover_health import is_chain_serving
+from skippyd.coordination.fence_store import FenceStore
+from skippyd.coordination.identity import load_or_create
+from skippyd.coordination.inventory import Inventory
+from skippyd.coordination.joining import Joining
+from skippyd.coordination.latency_echo import serve_latency_echo
+from skippyd.coordination.model_digests import ModelDigests
+from skippyd.coordination.node_budget import node_budget
+from skippyd.coordination.nodes import NodeRegistry
+from skippyd.coordination.peers import PeerBook
+from skippyd.coordination.planning import Planner
+from skippyd.coordination.rollout_events import EventLog
+from skippyd.coordination.rollout_parts import RolloutParts
+from skippyd.coordination.rollout_wishes import CoordinatorFile
+from skippyd.coordination.rollouts import Rollouts
+from skippyd.coordination.route import RouteTable, loss_of_peers
+from skippyd.coordination.route_announcing import RouteAnnouncer
+from skippyd.coordination.stage_parts import StageParts
+from skippyd.coordination.stage_side import NodeStages
+from skippyd.core.coordinator.instant import MS_PER_S
+from skippyd.core.telemetry.ring import TelemetryRing
+from skippyd.daemon.clock import read_instant
+from skippyd.daemon.fail_points import FailPoints
+from skippyd.daemon.listeners import Listeners, bound_listeners
+from skippyd.daemon.logs import stage_line
+from skippyd.daemon.node import (
+    Node,
+    advertised_address,
+    configured_peers,
+    node_name,
+    stage_ports,
+)
+from skippyd.daemon.notify import Notifier
+from skippyd.daemon.safe_mode import SafeModeSwitch
+from skippyd.daemon.signals import watch_signals
+from skippyd.daemon.state_directory import open_state_directory
+from skippyd.daemon.supervisor import Supervisor, check_stage_address
+from skippyd.daemon.view import DaemonView
+from skippyd.frontend.door import serve_door
+from skippyd.frontend.door_keys import DoorKeys, check_door_bind
+from skippyd.runtime.build import build_facts
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from skippyd.config.daemon import DaemonConfig
+    from skippyd.coordination.ports import Nodes
+    from skippyd.daemon.logs import LogRing
+    from skippyd.daemon.state_directory import StateDirectory
+    from skippyd.ids import NodeId, RunId
+
+logger = logging.getLogger("skippyd.daemon")
+
+STAGE_GRACE_SECONDS = 10.0
+STOP_EXTRA_SECONDS = 5.0
+"""For sockets, files and the last child, after stages have had their grace."""
+
+
+async def run_daemon(
+    config: DaemonConfig,
+    *,
+    log_ring: LogRing,
+    environment: Mapping[str, str],
+    reload: Callable[[], DaemonConfig],
+) -> bool:
+    """Be a node until told to stop.
+
+    Args:
+        config: What it is to be.
+        log_ring: The newest lines of the log.
+        environment: Variables of this process.
+        reload: Reads the configuration again.
+
+    Returns:
+        Whether the service manager is to start it again.
+
+    Raises:
+        ConfigError: The configuration cannot be served; the message says why.
+        StateDirectoryBusyError: Another daemon uses the state directory.
+        FenceStoreError: The fence cannot be relied on.
+    """
+    keys = _checked_addresses(config)
+    reach = FailPoints.from_environment(environment).reach
+    notifier = Notifier.from_environment(environment)
+    with (
+        open_state_directory(Path(config.node.state_dir)) as state,
+        bound_listeners(config) as listeners,
+        # Before the identity: then one without a store means that it was lost.
+        FenceStore.open(
+            state.path, is_known_identity=state.has_identity, reach=reach
+        ) as store,
+    ):
+        async with trio.open_nursery() as nursery:
+            start = _Start(
+                config=config,
+                state=state,
+                store=store,
+                nursery=nursery,
+                listeners=listeners,
+                safe_mode=SafeModeSwitch.at_start(state.safe_mode, environment),
+                log_ring=log_ring,
+                reach=reach,
+            )
+            node = await start.node()
+            await _open_doors(nursery, node, listeners, keys)
+            await _live(nursery, node, notifier, reload)
+            nursery.cancel_scope.cancel()
+    logger.info("event=stopped")
+    return node.is_restarting
+
+
+@attrs.define(eq=False, kw_only=True)
+class _Start:
+    """What the first parts are made of, and the order they start in."""
+
+    config: DaemonConfig
+    state: StateDirectory
+    store: FenceStore
+    nursery: trio.Nursery
+    listeners: Listeners
+    safe_mode: SafeModeSwitch
+    log_ring: LogRing
+    reach: Callable[[str], None]
+
+    async def node(self) -> Node:
+        """Start the parts up to the coordinator, each after those it needs."""
+        config, nursery = self.config, self.nursery
+        identity = load_or_create(self.state.path)
+        peers = PeerBook(self.state.path, configured_peers(config.peers))
+        inventory, stages = await self._stages(identity.node_id)
+        latency_port: int = await nursery.start(serve_latency_echo, config.stages.host)
+        routes = RouteTable(identity.node_id)
+        timers = ControlTimers(status_every_s=config.timers.status_every_ms / MS_PER_S)
+        registry = NodeRegistry(
+            identity,
+            peers,
+            stages,
+            wall_ms=_wall_ms,
+            routes=routes,
+            latency_port=latency_port,
+            timers=timers,
+        )
+        routes.lost_reason_of = loss_of_peers(registry)
+        address = advertised_address(config, self.listeners.control_port)
+        node = Node(
+            config=config,
+            name=node_name(config),
+            address=address,
+            state=self.state,
+            identity=identity,
+            peers=peers,
+            store=self.store,
+            inventory=inventory,
+            stages=stages,
+            registry=registry,
+            joining=Joining(
+                identity=identity,
+                peers=peers,
+                name=node_name(config),
+                address=address,
+                wall_ms=_wall_ms,
+            ),
+            routes=routes,
+            rollouts=_rollouts(self.state, registry, routes, inventory, stages),
+            safe_mode=self.safe_mode,
+            log_ring=self.log_ring,
+            telemetry=TelemetryRing(),
+        )
+        await self._meet_others(node, timers)
+        return node
+
+    async def _stages(self, node_id: NodeId) -> tuple[Inventory, NodeStages]:
+        config = self.config
+        supervisor = Supervisor(
+            host=config.stages.host, ports=stage_ports(config), log_line=stage_line
+        )
+        inventory = Inventory(
+            [Path(path) for path in config.models.paths],
+            ModelDigests(self.state.model_digests),
+        )
+        stages = NodeStages(
+            node_id=node_id,
+            name=node_name(config),
+            store=self.store,
+            supervisor=supervisor,
+            inventory=inventory,
+            parts=StageParts(inventory),
+            clock=read_instant,
+            budget=functools.partial(
+                node_budget,
+                max_memory_bytes=config.stages.max_memory,
+                headroom_bytes=config.stages.headroom,
+            ),
+            reach=self.reach,
+            safe_mode=self.safe_mode.is_effective,
+        )
+        await self.nursery.start(supervisor.run)
+        await self.nursery.start(inventory.run)
+        await self.nursery.start(stages.run)
+        return inventory, stages
+
+    async def _meet_others(self, node: Node, timers: ControlTimers) -> None:
+        registry = node.registry
+        await self.nursery.start(registry.run)
+        serve = functools.partial(
+            serve_control,
+            self.listeners.control,
+            identity=node.identity,
+            peers=node.peers,
+            stage_side=node.stages,
+            joining=node.joining,
+            methods=registry.methods(),
+            report=registry.own_report,
+            on_peer=registry.knock,
+            timers=timers,
+        )
+        await self.nursery.start(serve)
+        await self.nursery.start(node.rollouts.run)
+
+
+def _rollouts(
+    state: StateDirectory,
+    nodes: Nodes,
+    routes: RouteTable,
+    inventory: Inventory,
+    stages: NodeStages,
+) -> Rollouts:
+    parts = RolloutParts(
+        nodes=nodes,
+        plans=Planner(nodes=nodes, files=inventory, build=build_facts),
+        memory=CoordinatorFile.open(state.coordinator),
+        routes=routes,
+        announcer=RouteAnnouncer(nodes),
+        guard=ChainWatch(
+            nodes=nodes,
+            routes=routes,
+            is_serving=is_chain_serving,
+            clock=read_instant,
+        ),
+        log=EventLog(),
+        clock=read_instant,
+        active_requests=functools.partial(_active_requests, routes, stages),
+    )
+    return Rollouts(parts)
+
+
+def _active_requests(routes: RouteTable, stages: NodeStages, run_id: RunId) -> int:
+    """Requests through our front door, or those that clients brought to stage 0."""
+    busy = sum(
+        run.counters.get("busy_lanes", 0)
+        for run in stages.stage_runs()
+        if run.load.stage.run_id == run_id and run.load.stage_index == 0
+    )
+    return max(routes.use_count(run_id), busy)
+
+
+async def _open_doors(
+    nursery: trio.Nursery, node: Node, listeners: Listeners, keys: DoorKeys | None
+) -> None:
+    if listeners.openai is not None:
+        door = functools.partial(
+            serve_door,
+            [listeners.openai],
+            node.routes,
+            created_unix_s=_wall_ms() // MS_PER_S,
+            keys=keys,
+        )
+        await nursery.start(door)
+        logger.info("event=door address=%s", node.config.openai.bind)
+    admin = node.config.admin
+    view = DaemonView(node, nursery)
+    access = Access.of_this_machine(admin.read_group, admin.write_group)
+    serve = functools.partial(serve_admin, Path(admin.socket), view, access=access)
+    await nursery.start(serve)
+
+
+async def _live(
+    nursery: trio.Nursery,
+    node: Node,
+    notifier: Notifier,
+    reload: Callable[[], DaemonConfig],
+) -> None:
+    await nursery.start(watch_signals, node, notifier, reload)
+    view = DaemonView(node, nursery)
+    nursery.start_soon(
+        functools.partial(
+            notifier.run, status=view.summary, check=node.stages.check_store
+        )
+    )
+    logger.info(
+        "event=ready node=%s name=%s control=%s safe_mode=%s",
+        node.identity.node_id,
+        node.name,
+        node.address,
+        "on" if node.safe_mode.is_effective else "off",
+    )
+    notifier.ready(view.summary())
+    await node.stopping.wait()
+    drain_s = node.config.timers.drain_ms / MS_PER_S
+    bound_s = drain_s + STAGE_GRACE_SECONDS + STOP_EXTRA_SECONDS
+    notifier.stopping("stopping: answers that run may end", within_s=bound_s)
+    await _stop(node, drain_s)
+
+
+async def _stop(node: Node, drain_s: float) -> None:
+    """End what others rely on, in order; bounded whatever clients do."""
+    logger.info("event=stopping drain_s=%g", drain_s)
+    node.stages.begin_drain()
+    with trio.move_on_after(drain_s) as patience:
+        await node.rollouts.stop()
+    if patience.cancelled_caught:
+        logger.warning("event=drain_cut_short after_s=%g", drain_s)
+    with trio.move_on_after(STAGE_GRACE_SECONDS + STOP_EXTRA_SECONDS / 2):
+        await node.stages.stop_all(STAGE_GRACE_SECONDS)
+
+
+def _checked_addresses(config: DaemonConfig) -> DoorKeys | None:
+    """Refuse addresses that would expose something; returns the door's keys."""
+    warning = check_stage_address(
+        config.stages.host, allow_plaintext=config.stages.allow_plaintext
+    )
+    if warning is not None:
+        logger.warning("%s", warning)
+    openai = config.openai
+    keys = (
+        None
+        if openai.api_keys_file is None
+        else DoorKeys.load(Path(openai.api_keys_file))
+    )
+    if openai.bind is not None:
+        check_door_bind(openai.bind.host, keys)
+    return keys
+
+
+def _wall_ms() -> int:
+    return read_instant().unix_ms
