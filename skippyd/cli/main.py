@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMANDS = {  # demo, verify, bench first: what a newcomer tries
-    "run": "run",
     "demo": "demo",
     "verify": "verify",
     "bench": "bench",
@@ -24,6 +23,8 @@ COMMANDS = {  # demo, verify, bench first: what a newcomer tries
     "serve-openai": "serve_openai",
     "serve": "serve",
     "example-config": "example_config",
+    "run": "run",
+    "config": "config",
 }
 """Command to module, in the order of `--help`."""
 

@@ -18,6 +18,11 @@ HELP = "be a node: hold its fence, run its stages, coordinate what is deployed h
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
+    add_config_flags(parser)
+
+
+def add_config_flags(parser: argparse.ArgumentParser) -> None:
+    """Declare the file, and `--set`, which wins over files and the environment."""
     parser.add_argument(
         "--config",
         type=Path,
@@ -25,11 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help=f"default {DEFAULT_CONFIG_PATH}, with PATH.d/*.toml after it",
     )
-    add_setting_flag(parser)
-
-
-def add_setting_flag(parser: argparse.ArgumentParser) -> None:
-    """Declare `--set`, which wins over files and the environment."""
     parser.add_argument(
         "--set",
         action="append",
