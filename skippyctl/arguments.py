@@ -24,6 +24,8 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one line of JSON instead"
     )
+    # A script gets errors as JSON too, as the last line of standard error.
+    parser.set_defaults(errors_in_json=True)
     parser.add_argument(
         "--color",
         choices=("auto", "always", "never"),

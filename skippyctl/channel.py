@@ -95,8 +95,11 @@ class BlockingChannel:
             TimeoutError: Nothing came.
             DaemonUnreachableError: Nothing will come any more.
         """
+        # The first message may have come along with the answer to the handshake.
+        self._take_all()
         if not self._messages:
-            self._read_some(timeout_s)
+            self._frames.feed(self._bytes(timeout_s))
+            self._take_all()
         return self._messages.popleft() if self._messages else None
 
     def lost(self, reason: str) -> DaemonUnreachableError:
@@ -120,8 +123,7 @@ class BlockingChannel:
         except FrameError as error:
             raise self.lost(str(error)) from error
 
-    def _read_some(self, timeout_s: float) -> None:
-        self._frames.feed(self._bytes(timeout_s))
+    def _take_all(self) -> None:
         try:
             while (message := self._frames.next_message()) is not None:
                 self._take(*message)

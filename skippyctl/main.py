@@ -96,7 +96,7 @@ def _run(name: str, command: Command, arguments: argparse.Namespace) -> int:
         sys.stdout.flush()
     except SkippyError as error:
         _complain(name, str(error))
-        if getattr(arguments, "json", False):
+        if getattr(arguments, "errors_in_json", False) and arguments.json:
             _complain_in_json(name, error)
         return error.exit_code
     except BrokenPipeError:
