@@ -175,14 +175,17 @@ class NodeRegistry:
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Keep a link to every trusted peer until cancelled."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._follow_own_changes)
-            self._reconcile(nursery)
-            task_status.started()
-            while True:
-                changed = self._peers.changed()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._follow_own_changes)
                 self._reconcile(nursery)
-                await changed.wait()
+                task_status.started()
+                while True:
+                    changed = self._peers.changed()
+                    self._reconcile(nursery)
+                    await changed.wait()
+        finally:
+            self._links.clear()
 
     async def request(
         self,
