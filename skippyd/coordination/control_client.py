@@ -63,6 +63,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ROUND_TRIPS_KEPT = 9
+
+STALL_S = 100.0
+"""A silence bound noticed this late says that this process was stopped, not the peer."""
 _MS_PER_S = 1000
 
 
@@ -306,9 +309,15 @@ class PeerLink:
 
     async def _end_with_silence(self, channel: WebSocketChannel) -> None:
         silence_s = self._owner.timers.silence_s
-        self._silence.deadline = trio.current_time() + silence_s
-        with self._silence:
-            await trio.sleep_forever()
+        wait_s = silence_s
+        while True:
+            self._silence = trio.CancelScope(deadline=trio.current_time() + wait_s)
+            with self._silence:
+                await trio.sleep_forever()
+            if trio.current_time() - self._silence.deadline < STALL_S:
+                break
+            # This process itself was stopped: what the peer said lies unread.
+            wait_s = self._owner.timers.status_every_s
         # At once: saying goodbye to who does not answer takes its own time.
         reason = f"said nothing for {silence_s:g} s"
         self._end(reason)

@@ -20,6 +20,7 @@ the fence on disk is what it goes on with.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 from pathlib import Path
@@ -77,7 +78,7 @@ from skippyd.runtime.build import build_facts
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from skippyd.config.daemon import DaemonConfig
     from skippyd.coordination.ports import Nodes
@@ -115,9 +116,34 @@ async def run_daemon(
         StateDirectoryBusyError: Another daemon uses the state directory.
         FenceStoreError: The fence cannot be relied on.
     """
+    notifier = Notifier.from_environment(environment)
+    node_running = running_node(config, log_ring=log_ring, environment=environment)
+    async with node_running as view, trio.open_nursery() as nursery:
+        admin = config.admin
+        access = Access.of_this_machine(admin.read_group, admin.write_group)
+        serve = functools.partial(serve_admin, Path(admin.socket), view, access=access)
+        await nursery.start(serve)
+        await nursery.start(watch_signals, view.node, notifier, reload)
+        await _live(nursery, view, notifier)
+        nursery.cancel_scope.cancel()
+    logger.info("event=stopped")
+    return view.node.is_restarting
+
+
+@contextlib.asynccontextmanager
+async def running_node(
+    config: DaemonConfig,
+    *,
+    log_ring: LogRing,
+    environment: Mapping[str, str],
+) -> AsyncIterator[DaemonView]:
+    """Start a node without its operators' socket; at the end everything is ended.
+
+    Raises:
+        ConfigError: See `run_daemon`, also for the others.
+    """
     keys = _checked_addresses(config)
     reach = FailPoints.from_environment(environment).reach
-    notifier = Notifier.from_environment(environment)
     with (
         open_state_directory(Path(config.node.state_dir)) as state,
         bound_listeners(config) as listeners,
@@ -138,11 +164,10 @@ async def run_daemon(
                 reach=reach,
             )
             node = await start.node()
-            await _open_doors(nursery, node, listeners, keys)
-            await _live(nursery, node, notifier, reload)
+            if listeners.openai is not None:
+                await _open_door(nursery, node, listeners.openai, keys)
+            yield DaemonView(node, nursery)
             nursery.cancel_scope.cancel()
-    logger.info("event=stopped")
-    return node.is_restarting
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -290,39 +315,30 @@ def _active_requests(routes: RouteTable, stages: NodeStages, run_id: RunId) -> i
     return max(routes.use_count(run_id), busy)
 
 
-async def _open_doors(
-    nursery: trio.Nursery, node: Node, listeners: Listeners, keys: DoorKeys | None
-) -> None:
-    if listeners.openai is not None:
-        door = functools.partial(
-            serve_door,
-            [listeners.openai],
-            node.routes,
-            created_unix_s=_wall_ms() // MS_PER_S,
-            keys=keys,
-        )
-        await nursery.start(door)
-        logger.info("event=door address=%s", node.config.openai.bind)
-    admin = node.config.admin
-    view = DaemonView(node, nursery)
-    access = Access.of_this_machine(admin.read_group, admin.write_group)
-    serve = functools.partial(serve_admin, Path(admin.socket), view, access=access)
-    await nursery.start(serve)
-
-
-async def _live(
+async def _open_door(
     nursery: trio.Nursery,
     node: Node,
-    notifier: Notifier,
-    reload: Callable[[], DaemonConfig],
+    listener: trio.SocketListener,
+    keys: DoorKeys | None,
 ) -> None:
-    await nursery.start(watch_signals, node, notifier, reload)
-    view = DaemonView(node, nursery)
-    nursery.start_soon(
-        functools.partial(
-            notifier.run, status=view.summary, check=node.stages.check_store
-        )
+    door = functools.partial(
+        serve_door,
+        [listener],
+        node.routes,
+        created_unix_s=_wall_ms() // MS_PER_S,
+        keys=keys,
     )
+    await nursery.start(door)
+    logger.info("event=door address=%s", node.config.openai.bind)
+
+
+async def _live(nursery: trio.Nursery, view: DaemonView, notifier: Notifier) -> None:
+    """Tell that the node is ready, and how it goes; end it when that is wanted."""
+    node = view.node
+    tell = functools.partial(
+        notifier.run, status=view.summary, check=node.stages.check_store
+    )
+    nursery.start_soon(tell)
     logger.info(
         "event=ready node=%s name=%s control=%s safe_mode=%s",
         node.identity.node_id,
