@@ -64,7 +64,7 @@ logger = logging.getLogger(__name__)
 
 _ROUND_TRIPS_KEPT = 9
 
-STALL_S = 100.0
+STALL_S = 1.0
 """A silence bound noticed this late says that this process was stopped, not the peer."""
 _MS_PER_S = 1000
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 import trio
 
+from skippyd.coordination.control_client import STALL_S
 from skippyd.coordination.ports import (
     ModelEntry,
     NodeChanged,
@@ -219,6 +221,23 @@ async def test_a_node_that_falls_silent_is_lost_within_the_bound(
         assert 0.3 < trio.current_time() - begun < 3
         assert a.registry.peers()[0].reason == "said nothing for 0.5 s"
         nursery.cancel_scope.cancel()
+
+
+async def test_a_node_that_was_stopped_itself_takes_nobody_for_lost(
+    tmp_path: Path,
+) -> None:
+    """What the others said meanwhile lies unread."""
+    timers = attrs.evolve(QUICK, status_every_s=0.3, missed_for_silence=3)
+    async with running_nodes(tmp_path, "a", "b", timers=timers) as (a, b):
+        await until_available(a, b)
+        with a.registry.subscribe() as changes:
+            # The whole process stands still, as after SIGSTOP.
+            time.sleep(timers.silence_s + STALL_S + 0.2)  # noqa: ASYNC251
+            with trio.move_on_after(timers.silence_s):
+                while (await changes.receive()).is_available:
+                    await trio.lowlevel.checkpoint()
+                pytest.fail("a node was taken for lost")
+        assert b.node_id in a.registry.reports()
 
 
 async def test_latency_is_measured_between_the_stages_addresses(
