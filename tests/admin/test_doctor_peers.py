@@ -7,7 +7,7 @@ import pytest
 
 from skippyd.admin.doctor_peers import interface_check, peer_checks
 from skippyd.admin.schema import Nodes
-from support.admin_view import BETA, GAMMA, node_rows
+from support.admin_documents import BETA, GAMMA, node_rows
 
 
 if TYPE_CHECKING:

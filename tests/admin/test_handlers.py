@@ -10,7 +10,8 @@ from skippyd.admin import node_view, schema, wishes
 from skippyd.admin.access import Permission
 from skippyd.admin.handlers import METHODS, STREAMS, Method, Stream
 from skippyd.config.complaints import InvalidConfigError
-from support.admin_view import FakeNodeView, event, idle
+from support.admin_documents import event, idle
+from support.admin_view import FakeNodeView
 
 
 READS = {

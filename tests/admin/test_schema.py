@@ -16,7 +16,7 @@ from skippyd.admin import (
     wishes,
 )
 from skippyd.config.convert import structure, unstructure
-from support.admin_view import ALPHA, DEPLOYMENT, degraded, event, serving
+from support.admin_documents import ALPHA, DEPLOYMENT, degraded, event, serving
 
 
 PARTS = (schema_changes, schema_checks, schema_lists, schema_live, schema_status)

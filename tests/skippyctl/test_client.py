@@ -10,7 +10,8 @@ from skippyctl.client import AdminClient
 from skippyd.admin import schema, wishes
 from skippyd.admin.handlers import METHODS, STREAMS
 from support.admin_daemon import admin_daemon
-from support.admin_view import DEPLOYMENT, FakeNodeView, idle, serving
+from support.admin_documents import DEPLOYMENT, idle, serving
+from support.admin_view import FakeNodeView
 
 
 if TYPE_CHECKING:

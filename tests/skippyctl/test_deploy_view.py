@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from skippyctl.deploy_view import MOST_LINES, Progress, event_lines, is_progress
 from skippyctl.page import plain_text
-from support.admin_view import DEPLOYMENT, event
+from support.admin_documents import DEPLOYMENT, event
 
 
 def shown(progress: Progress) -> list[str]:

@@ -12,7 +12,8 @@ from skippyctl.following import follow
 from skippyd.admin.wishes import WatchEvents
 from skippyd.errors import ExitCode
 from support.admin_daemon import admin_daemon
-from support.admin_view import DEPLOYMENT, FakeNodeView, event
+from support.admin_documents import DEPLOYMENT, event
+from support.admin_view import FakeNodeView
 
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from skippyctl.list_views import (
 )
 from skippyctl.page import Page, plain_text
 from skippyd.admin import schema, wishes
-from support.admin_view import NOW_UNIX_MS, FakeNodeView, node_rows
+from support.admin_documents import NOW_UNIX_MS, node_rows
+from support.admin_view import FakeNodeView
 
 
 def lines(page: Page) -> list[str]:

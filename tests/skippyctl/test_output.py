@@ -9,7 +9,7 @@ import pytest
 from skippyctl.output import json_line, show, show_each, wants_colours, wants_terminal
 from skippyctl.page import Page, line
 from skippyd.admin.schema import Done, Event
-from support.admin_view import event
+from support.admin_documents import event
 
 
 class Terminal(io.StringIO):

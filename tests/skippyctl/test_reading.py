@@ -6,7 +6,7 @@ import pytest
 from skippyctl.reading import UnknownAnswerError, read, written
 from skippyd.admin import schema
 from skippyd.config.convert import unstructure
-from support.admin_view import DEPLOYMENT, degraded, node_rows, serving
+from support.admin_documents import DEPLOYMENT, degraded, node_rows, serving
 
 
 VALUES: tuple[object, ...] = (

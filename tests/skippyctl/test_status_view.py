@@ -13,7 +13,7 @@ from skippyctl.status_view import (
 )
 from skippyd.admin.schema import SafeMode, Status
 from skippyd.errors import ExitCode
-from support.admin_view import NOW_UNIX_MS, degraded, idle, serving
+from support.admin_documents import NOW_UNIX_MS, degraded, idle, serving
 
 
 def text(status: Status) -> list[str]:
