@@ -143,6 +143,8 @@ class Failover:
                     await changes.receive()
 
     async def _look(self) -> None:
+        if not self.routes.published():
+            return
         reports = self.nodes.reports()
         self.routes.reconcile(reports)
         routes = self.routes.published()

@@ -1,7 +1,8 @@
 """Tells every node where this coordinator's models are served; says it again on return.
 
 One task a node sends only the newest word on each model, so words cannot overtake
-each other, and a node that was away gets what holds now.
+each other, and a node that was away gets what holds now. All of it is repeated from
+time to time.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("skippyd.routes")
 
 RETRY_SECONDS = 5.0
+REPEAT_SECONDS = 30.0
+"""A node that restarted faster than anybody noticed has forgotten the routes."""
 
 
 @attrs.define(eq=False)
@@ -66,7 +69,10 @@ class RouteAnnouncer:
             for node_id, listener in self._listeners.items():
                 nursery.start_soon(self._send_to, node_id, listener)
             task_status.started()
-            await trio.sleep_forever()
+            while True:
+                await trio.sleep(REPEAT_SECONDS)
+                for node_id in self.nodes.reports():
+                    self.node_returned(node_id)
 
     def _tell(self, node_id: NodeId, words: dict[str, Route | None]) -> None:
         listener = self._listeners.get(node_id)

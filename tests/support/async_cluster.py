@@ -381,13 +381,14 @@ class AsyncCluster:
     look_s: float = 1.0
     stage_count: int = 3
     fewest_stages: int = 2
+    stage_side: type[AsyncStageSide] = AsyncStageSide
     sent: list[tuple[NodeId, NodeId, Request]] = attrs.Factory(list)
     keys: itertools.count[int] = attrs.field(factory=lambda: itertools.count(1))
 
     def add(self, name: str) -> AsyncNode:
         """Add a node that does not run yet."""
         node_id = NodeId(name)
-        stages = AsyncStageSide(
+        stages = self.stage_side(
             node_id=node_id, clock=virtual_instant, chain_health=self._health
         )
         node = AsyncNode(cluster=self, own_id=node_id, stages=stages)

@@ -104,6 +104,8 @@ class AsyncStageSide:
     )
     _timer: trio.CancelScope | None = None
     _changed: trio.Event = attrs.Factory(trio.Event)
+    _version: int = 0
+    _cached: tuple[tuple[object, ...], NodeReport] | None = None
 
     def __attrs_post_init__(self) -> None:
         self.store = Store(instance_id=f"store of {self.node_id}")
@@ -153,7 +155,20 @@ class AsyncStageSide:
         return replies[0]
 
     def report(self) -> NodeReport:
-        """See `StageSide`."""
+        """See `StageSide`; made anew only when something changed."""
+        health = self._health()
+        fresh = (self._version, health, self.is_draining, self.memory_bytes)
+        if self._cached is None or self._cached[0] != fresh:
+            self._cached = (fresh, self._made_report(health))
+        return self._cached[1]
+
+    def _health(self) -> str | None:
+        for process in self.processes:
+            if process.load.stage_index == 0 and self.serves(process.load.stage.run_id):
+                return self.chain_health(process.load)
+        return None
+
+    def _made_report(self, health: str | None) -> NodeReport:
         return NodeReport(
             node_id=self.node_id,
             name=f"name of {self.node_id}",
@@ -169,7 +184,7 @@ class AsyncStageSide:
                 ModelEntry(name=sha, path=f"/{sha}", bytes=1, sha256=sha)
                 for sha in self.models
             ),
-            stages=tuple(self._stage_reports()),
+            stages=tuple(self._stage_reports(health)),
             is_draining=self.is_draining,
         )
 
@@ -193,7 +208,7 @@ class AsyncStageSide:
             for stage in self.control.snapshot()
         )
 
-    def _stage_reports(self) -> list[StageReport]:
+    def _stage_reports(self, health: str | None) -> list[StageReport]:
         if self.control is None:
             return []
         reports = []
@@ -210,9 +225,7 @@ class AsyncStageSide:
                         if is_first and is_ready and process
                         else None
                     ),
-                    health=(
-                        self.chain_health(stage.load) if is_first and is_ready else None
-                    ),
+                    health=health if is_first and is_ready else None,
                 )
             )
         for load, detail in self.failed.values():
@@ -310,6 +323,7 @@ class AsyncStageSide:
             self._offer(TimePassed())
 
     def _touch(self) -> None:
+        self._version += 1
         self._changed.set()
         self._changed = trio.Event()
         self.on_change()
