@@ -98,7 +98,7 @@ def _in_place(
     with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
         for event in events:
             progress.take(event)
-            live.update(rich_page(progress.page()), refresh=True)
+            live.update(rich_page(progress.page(), console.width), refresh=True)
             if event.is_final:
                 last = event
                 break

@@ -38,7 +38,8 @@ def claims_page(claims: schema.Claims) -> Page:
         )
         for item in claims.items
     )
-    return (grid(head, rows, right=("term",), wraps="artifact"),)
+    drops = ("artifact", "run", "coordinator")
+    return (grid(head, rows, right=("term",), wraps="model", drops=drops),)
 
 
 def leases_page(leases: schema.Leases) -> Page:
@@ -58,7 +59,8 @@ def leases_page(leases: schema.Leases) -> Page:
         )
         for item in leases.items
     )
-    return (grid(head, rows, right=("left", "term"), wraps="run"),)
+    drops = ("run", "coordinator", "until")
+    return (grid(head, rows, right=("left", "term"), wraps="model", drops=drops),)
 
 
 def lanes_page(lanes: schema.Lanes) -> Page:
@@ -96,7 +98,8 @@ def sessions_page(sessions: schema.Sessions) -> Page:
         )
         for item in sessions.items
     )
-    return (grid(head, rows, right=("session", "request", "lane", "tokens", "age")),)
+    right = ("session", "request", "lane", "tokens", "age")
+    return (grid(head, rows, right=right, drops=("request", "lane")),)
 
 
 def nodes_page(nodes: schema.Nodes, now_unix_ms: int) -> Page:
@@ -126,8 +129,9 @@ def nodes_page(nodes: schema.Nodes, now_unix_ms: int) -> Page:
         )
         for item in nodes.items
     )
+    drops = ("version", "via", "id")
     return (
-        grid(head, rows, right=("rtt", "memory"), wraps="address"),
+        grid(head, rows, right=("rtt", "memory"), wraps="address", drops=drops),
         *_node_notes(nodes),
     )
 
@@ -222,7 +226,8 @@ def _fence(fence: schema.Fence) -> Iterator[Block]:
         )
         for item in fence.items
     )
-    yield grid(head, rows, right=("term", "stopped"), wraps="artifact")
+    drops = ("artifact", "run", "coordinator")
+    yield grid(head, rows, right=("term", "stopped"), wraps="model", drops=drops)
 
 
 def _held(*, is_held: bool) -> Piece:

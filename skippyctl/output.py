@@ -51,7 +51,8 @@ def print_page(page: Page, stream: TextIO, color: str) -> None:
     )
 
     is_plain = not wants_colours(stream, color)
-    terminal_console(stream, is_plain=is_plain).print(rich_page(page))
+    console = terminal_console(stream, is_plain=is_plain)
+    console.print(rich_page(page, console.width))
     stream.flush()
 
 
@@ -94,4 +95,4 @@ def show_each(
     console = terminal_console(is_plain=is_plain)
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         for each in documents:
-            live.update(rich_page(page_of(each)), refresh=True)
+            live.update(rich_page(page_of(each), console.width), refresh=True)

@@ -59,12 +59,14 @@ class Grid:
         rows: Cells, as many as there are columns.
         right: Columns that are aligned to the right.
         wraps: The column that a narrow terminal may wrap.
+        drops: Columns that a narrow terminal does without, the first one first.
     """
 
     head: tuple[str, ...]
     rows: tuple[tuple[Piece, ...], ...]
     right: frozenset[str] = frozenset()
     wraps: str | None = None
+    drops: tuple[str, ...] = ()
 
 
 Block = Line | Grid
@@ -89,13 +91,43 @@ def grid(
     *,
     right: Iterable[str] = (),
     wraps: str | None = None,
+    drops: tuple[str, ...] = (),
 ) -> Grid:
     """Build a grid; texts become plain pieces."""
     cells = (
         tuple(cell if isinstance(cell, Piece) else Piece(cell) for cell in row)
         for row in rows
     )
-    return Grid(head=head, rows=tuple(cells), right=frozenset(right), wraps=wraps)
+    return Grid(
+        head=head,
+        rows=tuple(cells),
+        right=frozenset(right),
+        wraps=wraps,
+        drops=drops,
+    )
+
+
+def fitted(block: Grid, width: int) -> Grid:
+    """The grid without as many of its droppable columns as a width asks for."""
+    for name in block.drops:
+        if _width(block) <= width:
+            break
+        block = _without(block, block.head.index(name))
+    return block
+
+
+def _width(block: Grid) -> int:
+    rows = [block.head, *(tuple(cell.text for cell in row) for row in block.rows)]
+    widths = [max(map(cell_width, column)) for column in zip(*rows, strict=True)]
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def _without(block: Grid, place: int) -> Grid:
+    return attrs.evolve(
+        block,
+        head=block.head[:place] + block.head[place + 1 :],
+        rows=tuple(row[:place] + row[place + 1 :] for row in block.rows),
+    )
 
 
 def fields(pairs: Iterable[tuple[str, str | Piece]]) -> Grid:

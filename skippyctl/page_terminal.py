@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from skippyctl.page import Line, Tone
+from skippyctl.page import Line, Tone, fitted
 
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ STYLES = {
 }
 
 
-def rich_page(page: Page) -> RenderableType:
-    """The page as something rich can print."""
-    return Group(*map(_block, page))
+def rich_page(page: Page, width: int) -> RenderableType:
+    """The page as something rich can print on so many columns."""
+    return Group(*(_block(block, width) for block in page))
 
 
 def terminal_console(
@@ -56,11 +56,11 @@ def _is_dumb() -> bool:
     return os.environ.get("TERM") == "dumb"
 
 
-def _block(block: Block) -> RenderableType:
+def _block(block: Block, width: int) -> RenderableType:
     if isinstance(block, Line):
         text = Text.assemble(*((p.text, STYLES[p.tone]) for p in block.pieces))
         return Padding(text, (0, 0, 0, block.indent)) if block.indent else text
-    return _table(block)
+    return _table(fitted(block, width))
 
 
 def _table(block: Grid) -> Table:

@@ -124,7 +124,9 @@ def _run(
         node_label(names.get(run.coordinator_id, ""), run.coordinator_id),
     )
     left_ms = run.lease_until_unix_ms - now_unix_ms
-    if left_ms > 0:
+    if run.lease_until_unix_ms <= 0:
+        yield "lease", Piece("not known on this node", Tone.DIM)
+    elif left_ms > 0:
         until = moment(run.lease_until_unix_ms)
         yield "lease", f"{duration(left_ms)} left, until {until}"
     else:
@@ -134,7 +136,9 @@ def _run(
 
 def _stages(stages: tuple[StageRow, ...]) -> Block:
     head = ("stage", "node", "layers", "state", "for", "memory", "pid", "address")
-    return grid(head, map(_stage, stages), right=("memory", "pid"), wraps="node")
+    drops = ("pid", "address", "memory")
+    right = ("memory", "pid")
+    return grid(head, map(_stage, stages), right=right, wraps="node", drops=drops)
 
 
 def _stage(stage: StageRow) -> tuple[str | Piece, ...]:
@@ -142,13 +146,19 @@ def _stage(stage: StageRow) -> tuple[str | Piece, ...]:
     return (
         stage.stage_id,
         stage.node_name or short_id(stage.node_id),
-        f"{stage.layer_start}..{stage.layer_end}",
+        _layers(stage),
         Piece(_state(stage), tone),
         duration(stage.state_age_ms),
         format_bytes(stage.resident_bytes) if stage.resident_bytes else "-",
         "-" if stage.pid is None else str(stage.pid),
         stage.bind_addr or "-",
     )
+
+
+def _layers(stage: StageRow) -> str:
+    # What a node that is gone held is not known.
+    is_known = stage.layer_end > stage.layer_start
+    return f"{stage.layer_start}..{stage.layer_end}" if is_known else "-"
 
 
 def _state(stage: StageRow) -> str:

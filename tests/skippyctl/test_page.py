@@ -5,6 +5,7 @@ from skippyctl.page import (
     Tone,
     cell_width,
     fields,
+    fitted,
     grid,
     line,
     paragraph,
@@ -47,3 +48,17 @@ def test_foreign_texts_stay_on_their_line_and_are_harmless() -> None:
     assert plain_text((line("a\nb\x1b[0m"),)) == r"a b\x1b[0m"
     lines = paragraph("one\n  two  \n", indent=1)
     assert plain_text(tuple(lines)) == " one\n   two"
+
+
+def test_a_narrow_terminal_does_without_the_least_useful_columns() -> None:
+    block = grid(
+        ("name", "pid", "address"),
+        [("alpha", "4000", "10.0.0.1:19000")],
+        right=("pid",),
+        drops=("pid", "address"),
+    )
+    assert fitted(block, 27) is block
+    assert fitted(block, 26).head == ("name", "address")
+    assert fitted(block, 20).head == ("name",)
+    assert plain_text((fitted(block, 3),)).split("\n") == ["name", "alpha"]
+    assert plain_text((block,)).split("\n")[1] == "alpha  4000  10.0.0.1:19000"

@@ -22,7 +22,7 @@ def shown(
     monkeypatch.setenv("TERM", term)
     monkeypatch.delenv("NO_COLOR", raising=False)
     stream = io.StringIO()
-    terminal_console(stream, is_plain=is_plain).print(rich_page(PAGE))
+    terminal_console(stream, is_plain=is_plain).print(rich_page(PAGE, 40))
     return stream.getvalue()
 
 

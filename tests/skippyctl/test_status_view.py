@@ -13,7 +13,7 @@ from skippyctl.status_view import (
 )
 from skippyd.admin.schema import SafeMode, Status
 from skippyd.errors import ExitCode
-from support.admin_documents import NOW_UNIX_MS, degraded, idle, serving
+from support.admin_documents import NOW_UNIX_MS, degraded, idle, serving, stage
 
 
 def text(status: Status) -> list[str]:
@@ -57,6 +57,17 @@ def test_trouble_comes_first_and_says_why() -> None:
         "    llama_model_load: loading",
         r"    last words \x1b[2J",
     ]
+
+
+def test_what_is_not_known_is_not_made_up() -> None:
+    status = serving()
+    assert status.run is not None
+    gone = stage(2, state="unknown", layer_start=0, layer_end=0, reason="silent")
+    run = attrs.evolve(status.run, lease_until_unix_ms=0)
+    shown = text(attrs.evolve(status, run=run, stages=(gone,)))
+    assert "lease        not known on this node" in shown
+    assert shown[-2].split()[:4] == ["stage-2", "gamma", "-", "unknown"]
+    assert shown[-1] == "stage-2: silent"
 
 
 def test_a_node_with_nothing_to_do() -> None:
