@@ -108,9 +108,14 @@ def _reasons(node: Node, stages: tuple[schema.StageRow, ...]) -> Iterator[str]:
 def _run_and_stages(
     node: Node,
 ) -> tuple[schema.RunStatus | None, tuple[schema.StageRow, ...]]:
-    """The newest run with a stage here, or a published one that runs elsewhere."""
-    local = [run for run in node.stages.stage_runs() if run.load.coordinator_term]
+    """The newest run: one with a stage here, or a published one that runs elsewhere."""
     routes = {route.run_id: route for route in node.routes.published()}
+    newest_term = max((route.term for route in routes.values()), default=0)
+    local = [
+        run
+        for run in node.stages.stage_runs()
+        if run.load.coordinator_term >= max(newest_term, 1)
+    ]
     if local:
         newest = max(local, key=lambda run: run.load.coordinator_term)
         load = newest.load
@@ -127,11 +132,10 @@ def _run_and_stages(
         )
         nodes = [stage.node_id for stage in newest.settings.stages]
         return run, _stage_rows(node, load.stage.run_id, nodes)
-    for route in routes.values():
-        return _run_of_route(route), _stage_rows(
-            node, route.run_id, list(route.node_ids)
-        )
-    return None, ()
+    if not routes:
+        return None, ()
+    route = max(routes.values(), key=lambda route: route.term)
+    return _run_of_route(route), _stage_rows(node, route.run_id, list(route.node_ids))
 
 
 def _run_of_route(route: Route) -> schema.RunStatus:
