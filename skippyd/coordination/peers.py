@@ -153,11 +153,22 @@ class PeerBook:
         self._tell()
 
     def remove(self, node_id: NodeId) -> bool:
-        """Forget a joined peer and say whether there was one."""
-        if self._joined.pop(node_id, None) is None:
+        """Forget a joined peer and say whether there was one.
+
+        Raises:
+            ConfigError: The disk refuses; then the peer is trusted as before.
+        """
+        if node_id not in self._joined:
             return False
-        self._document(node_id).unlink(missing_ok=True)
-        self._certificate(node_id).unlink(missing_ok=True)
+        try:
+            # Without its document it is no peer after a restart either.
+            self._document(node_id).unlink(missing_ok=True)
+            self._certificate(node_id).unlink(missing_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"{self._folder}: cannot forget peer {node_id}: {error.strerror}"
+            ) from error
+        del self._joined[node_id]
         self._tell()
         return True
 

@@ -146,3 +146,14 @@ def test_a_disk_that_refuses_changes_nothing(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot store peer"):
         book.add(peer)
     assert book.all() == ()
+
+
+def test_a_peer_that_cannot_be_forgotten_stays_trusted(tmp_path: Path) -> None:
+    book, peer = PeerBook(tmp_path), peer_of(tmp_path, "b")
+    book.add(peer)
+    path = tmp_path / "peers" / f"{peer.node_id}.json"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ConfigError, match="cannot forget peer"):
+        book.remove(peer.node_id)
+    assert book.all() == (peer,)
