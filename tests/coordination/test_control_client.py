@@ -206,6 +206,7 @@ async def test_another_node_at_the_address_is_named(tmp_path: Path) -> None:
         await rig.expect(lambda: "not the stored one" in rig.reason)
 
 
+@pytest.mark.slow
 async def test_a_server_that_says_nothing_is_given_up(tmp_path: Path) -> None:
     async def silent(stream: trio.SocketStream) -> None:
         async with stream:

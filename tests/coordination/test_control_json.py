@@ -64,6 +64,7 @@ def all_keys(document: object) -> list[tuple[str, object]]:
             return []
 
 
+@pytest.mark.slow
 @given(st.one_of([drawn(kind) for kind in REQUESTS.values()]), st.data())
 def test_every_request_comes_back_as_it_was(
     request: Request, data: st.DataObject
@@ -73,11 +74,13 @@ def test_every_request_comes_back_as_it_was(
     assert request_from_json(command_of(request), document) == (request, settings)
 
 
+@pytest.mark.slow
 @given(drawn(Reply))
 def test_every_reply_comes_back_as_it_was(reply: Reply) -> None:
     assert reply_from_json(travelled(reply_to_json(reply))) == reply
 
 
+@pytest.mark.slow
 @given(drawn(NodeReport))
 def test_every_report_comes_back_as_it_was(report: NodeReport) -> None:
     document = travelled(report_to_json(report))
@@ -87,11 +90,13 @@ def test_every_report_comes_back_as_it_was(report: NodeReport) -> None:
             assert value is None or isinstance(value, str)
 
 
+@pytest.mark.slow
 @given(drawn(Route))
 def test_every_route_comes_back_as_it_was(route: Route) -> None:
     assert route_from_json(travelled(route_to_json(route))) == route
 
 
+@pytest.mark.slow
 @given(st.lists(drawn(ModelEntry), max_size=3).map(tuple))
 def test_every_inventory_comes_back_as_it_was(models: tuple[ModelEntry, ...]) -> None:
     assert inventory_from_json(travelled(inventory_to_json(models))) == models
@@ -223,6 +228,7 @@ def test_only_a_probe_tells_what_would_be_fenced() -> None:
         reply_from_json(document)
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=4),

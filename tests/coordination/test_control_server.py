@@ -137,6 +137,7 @@ async def test_a_certificate_that_is_not_stored_is_cut_off(tmp_path: Path) -> No
         await assert_still_serves(both)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpn", ["skippy-bytes/1", "h2"])
 async def test_another_protocol_is_cut_off(tmp_path: Path, alpn: str) -> None:
     async with party(tmp_path) as both:
@@ -159,6 +160,7 @@ async def test_one_peer_has_a_few_connections(
         assert await rpc.call("inventory", both.frame({})) == {"models": []}
 
 
+@pytest.mark.slow
 async def test_requests_of_one_peer_are_bounded(tmp_path: Path) -> None:
     async with party(tmp_path) as both, both.rpc() as rpc:
         both.server.stages.held = trio.Event()

@@ -29,6 +29,7 @@ INVITATIONS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(INVITATIONS, st.sampled_from(["", " ", "\n", "\t \n"]))
 def test_a_token_comes_back_as_it_was(invitation: Invitation, around: str) -> None:
     assert parse_token(around + invitation.token() + around) == invitation

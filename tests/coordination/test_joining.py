@@ -78,6 +78,7 @@ def admitted(desk: Joining, params: object, host: str = "127.0.0.1") -> object:
     return desk.admit(params, host=host)
 
 
+@pytest.mark.slow
 async def test_two_nodes_join_by_one_token_and_trust_each_other(tmp_path: Path) -> None:
     async with running_nodes(tmp_path, "a", "b", is_acquainted=False) as (a, b):
         token = a.joining.invite().token()
@@ -99,6 +100,7 @@ async def test_a_token_is_one_line_and_shows_no_secret_in_words(
     assert invitation.expires_unix_ms == 1_700_000_000_000 + INVITE_SECONDS * 1000
 
 
+@pytest.mark.slow
 async def test_an_invitation_is_for_one_node(tmp_path: Path) -> None:
     async with running_nodes(tmp_path, "a", "b", "c", is_acquainted=False) as (a, b, c):
         token = a.joining.invite().token()
@@ -110,6 +112,7 @@ async def test_an_invitation_is_for_one_node(tmp_path: Path) -> None:
         assert c.peers.all() == ()
 
 
+@pytest.mark.slow
 async def test_the_same_join_may_be_repeated(tmp_path: Path) -> None:
     """Its answer may have been lost on the way."""
     async with running_nodes(tmp_path, "a", "b", is_acquainted=False) as (a, b):
@@ -135,6 +138,7 @@ async def test_nobody_at_the_address_is_told_as_such(tmp_path: Path) -> None:
     assert caught.value.exit_code is ExitCode.UNREACHABLE
 
 
+@pytest.mark.slow
 async def test_somebody_who_says_nothing_is_given_up(tmp_path: Path) -> None:
     a, b = make_node(tmp_path, "a"), make_node(tmp_path, "b")
     patient = attrs.evolve(QUICK, opening_s=0.1)

@@ -27,6 +27,7 @@ VALUES = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | NAMES
 DOCUMENTS = st.dictionaries(NAMES, VALUES | st.lists(VALUES, max_size=3), max_size=4)
 
 
+@pytest.mark.slow
 @given(NAMES, st.none() | DOCUMENTS, st.none() | IDS)
 def test_a_call_comes_back_as_it_was(
     method: str, params: object, call_id: int | str | None
@@ -41,6 +42,7 @@ def test_a_result_comes_back_as_it_was(request_id: int | str, value: object) -> 
     assert parse_message(encode_message(result)) == result
 
 
+@pytest.mark.slow
 @given(st.none() | IDS, st.integers(-(2**31), 2**31), NAMES, DOCUMENTS)
 def test_a_failure_comes_back_as_it_was(
     request_id: int | str | None, code: int, words: str, data: dict[str, object]
@@ -110,6 +112,7 @@ def test_what_is_no_message_is_refused_in_words(
     assert words in str(caught.value)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=60))
 def test_nothing_but_a_refusal_comes_of_garbage(text: str) -> None:
     with pytest.raises(RpcError):

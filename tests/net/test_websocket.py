@@ -210,6 +210,7 @@ async def test_a_plain_web_request_is_answered_and_ended() -> None:
     assert reason
 
 
+@pytest.mark.slow
 async def test_a_peer_that_reads_nothing_is_cut_off() -> None:
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     address = listeners[0].socket.getsockname()
