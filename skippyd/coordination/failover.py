@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from skippyd.coordination.rollout_reports import LOST_STATES, stage_of_run
+from skippyd.coordination.rollout_reports import (
+    LOST_STATES,
+    is_coordinated,
+    stage_of_run,
+)
 from skippyd.coordination.rollout_wishes import Wish
 from skippyd.core.coordinator.instant import MS_PER_S
 
@@ -25,13 +29,17 @@ if TYPE_CHECKING:
     from skippyd.coordination.ports import Nodes, Route
     from skippyd.coordination.route import RouteTable
     from skippyd.core.coordinator.instant import Instant
-    from skippyd.ids import NodeId, RunId
+    from skippyd.ids import RunId
 
 logger = logging.getLogger("skippyd.failover")
 
 WATCH_SECONDS = 1.0
 PATIENCE_SECONDS = 30.0
 """How much longer each candidate waits than the one before it."""
+
+LEAVE_SECONDS = 40.0
+LEAVE_LOOK_SECONDS = 0.2
+"""A stage that is asked to stop may let its answers finish first."""
 
 FAILED_CHECKS = 2
 """One failed look may be a hiccup."""
@@ -64,8 +72,11 @@ class ChainWatch:
             return None
         if wish.may_replace:
             return None
-        if self._is_available(route.coordinator_id):
+        if is_coordinated(self.nodes.reports(), route):
             return f"{route.coordinator_id} serves it as {route.run_id}"
+        if route.coordinator_id in self.nodes.reports():
+            await self._until_left(route)
+            return None
         logger.info("watching %s without its coordinator", route.run_id)
         return await self._watched(route)
 
@@ -74,9 +85,19 @@ class ChainWatch:
         elder = wish.deployed_by
         if not wish.is_adopted or elder == self.nodes.own_id:
             return None
-        if not self._is_available(elder):
+        report = self.nodes.reports().get(elder)
+        if report is None or report.is_draining:
             return None
         return f"{elder}, where it was deployed, is back and brings it up itself"
+
+    async def _until_left(self, route: Route) -> None:
+        """Let a coordinator that leaves stop its stages: a claim would meet them."""
+        with trio.move_on_after(LEAVE_SECONDS):
+            while True:
+                reports = self.nodes.reports().values()
+                if not any(stage_of_run(report, route.run_id) for report in reports):
+                    return
+                await trio.sleep(LEAVE_LOOK_SECONDS)
 
     async def _watched(self, route: Route) -> str | None:
         now = self.clock()
@@ -87,7 +108,7 @@ class ChainWatch:
         while failed < FAILED_CHECKS and self.clock().boottime_ms < until_ms:
             if self.routes.route_of(route.model_id) != route:
                 return None
-            if self._is_available(route.coordinator_id):
+            if is_coordinated(self.nodes.reports(), route):
                 return f"{route.coordinator_id}, its coordinator, is back"
             if self._is_stage_lost(route):
                 return None
@@ -95,9 +116,6 @@ class ChainWatch:
             wait_s = (until_ms - self.clock().boottime_ms) / MS_PER_S
             await trio.sleep(max(0.0, min(self.watch_s, wait_s)))
         return None
-
-    def _is_available(self, node_id: NodeId) -> bool:
-        return node_id in self.nodes.reports()
 
     def _is_stage_lost(self, route: Route) -> bool:
         reports = self.nodes.reports()
@@ -152,7 +170,7 @@ class Failover:
         self._adopted &= known
         self._lost_since = {k: v for k, v in self._lost_since.items() if k in known}
         for route in routes:
-            if route.coordinator_id in reports:
+            if is_coordinated(reports, route):
                 self._lost_since.pop(route.run_id, None)
                 self._adopted.discard(route.run_id)
             elif self._is_our_turn(route):
@@ -167,7 +185,11 @@ class Failover:
         since_s = self._lost_since.setdefault(route.run_id, now_s)
         reports = self.nodes.reports()
         place = route.candidates.index(own_id)
-        before = [c for c in route.candidates[:place] if c in reports]
+        before = [
+            candidate
+            for candidate in route.candidates[:place]
+            if candidate in reports and not reports[candidate].is_draining
+        ]
         return now_s - since_s >= len(before) * self.patience_s
 
 

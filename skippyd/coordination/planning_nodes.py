@@ -124,6 +124,21 @@ def failover_order(
     return (deployed_by, *others)
 
 
+def check_side(wish: Wish, reports: Mapping[NodeId, NodeReport]) -> None:
+    """Refuse to go on with less than half of the nodes that ran a model last.
+
+    Raises:
+        RefusedError: The others may go on by themselves, they are more.
+    """
+    reachable = sum(node_id in reports for node_id in wish.ran_on)
+    if reachable * 2 < len(wish.ran_on):
+        raise RefusedError(
+            f"only {reachable} of the {len(wish.ran_on)} nodes that ran {wish.model_id} "
+            "last can be reached; the others may go on without this node: waiting for "
+            "them, or for `skippyctl withdraw` and a new deploy"
+        )
+
+
 def usable_bytes(request: PlanRequest, node_id: NodeId) -> int:
     """Memory that the planner may use on a node of its request."""
     return next(n.usable_bytes for n in request.nodes if n.node_id == node_id)

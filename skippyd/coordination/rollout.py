@@ -18,6 +18,7 @@ import attrs
 import trio
 
 from skippyd.coordination.planning import RunShape, plan_summary
+from skippyd.coordination.planning_nodes import check_side
 from skippyd.coordination.rollout_parts import RolloutParts, RolloutState
 from skippyd.coordination.rollout_proving import (
     ProgressTeller,
@@ -52,7 +53,7 @@ from skippyd.core.coordinator.campaign_effects import (
     WithdrawRoute,
 )
 from skippyd.core.coordinator.instant import MS_PER_S
-from skippyd.errors import RefusedError, SkippyError
+from skippyd.errors import SkippyError
 from skippyd.ids import CoordinatorId
 
 
@@ -82,6 +83,7 @@ class Rollout:
     wish: Wish
     parts: RolloutParts
     is_wanted: bool = attrs.field(default=False, init=False)
+    _is_leaving: bool = attrs.field(default=False, init=False)
     _campaign: Campaign = attrs.field(init=False)
     _book: RunBook = attrs.field(init=False)
     _reader: ReportReader = attrs.field(init=False)
@@ -146,13 +148,18 @@ class Rollout:
         Args:
             planned: A plan that was just made for the wish, used for the first run.
         """
-        self.is_wanted = True
+        self.is_wanted, self._is_leaving = True, False
         self._ready_plan = planned
         self._inbox.send_nowait(Start())
 
-    def withdraw(self) -> None:
-        """Want it no more: route first, then drain, then stages."""
-        self.is_wanted = False
+    def withdraw(self, *, is_leaving: bool = False) -> None:
+        """Want it no more: route first, then drain, then stages.
+
+        Args:
+            is_leaving: Only this node stops: the others keep the route, so that the
+                next candidate takes over.
+        """
+        self.is_wanted, self._is_leaving = False, is_leaving
         self._ready_plan = None
         if self._planning is not None:
             self._planning.cancel()
@@ -313,7 +320,7 @@ class Rollout:
             if planned is None or wanted.excluded:
                 if (reason := await parts.guard.reason_to_wait(self.wish)) is not None:
                     return PlanMissing(reason)
-                self._check_side()
+                check_side(self.wish, parts.nodes.reports())
                 planned = await parts.plans.plan(
                     self.wish,
                     excluded=wanted.excluded,
@@ -326,17 +333,6 @@ class Rollout:
             step = Step.REPLAN if wanted.is_replan else Step.PLAN
             self._log(step, plan_summary(planned.explained))
         return PlanMade(planned.campaign_plan)
-
-    def _check_side(self) -> None:
-        """Refuse to go on with less than half of the nodes that ran this last."""
-        ran_on = self.wish.ran_on
-        reachable = sum(node_id in self.parts.nodes.reports() for node_id in ran_on)
-        if reachable * 2 < len(ran_on):
-            raise RefusedError(
-                f"only {reachable} of the {len(ran_on)} nodes that ran this last can be "
-                "reached; the others may go on without this node: waiting for them, or "
-                "for `skippyctl withdraw` and a new deploy"
-            )
 
     def _pinned(self) -> RunShape | None:
         run = self.serving
@@ -392,7 +388,8 @@ class Rollout:
         if route is not None and route.run_id == run_id:
             parts.routes.withdraw(model_id, run_id, self._last_report)
             ended = attrs.evolve(route, is_ended=True, reason=self._last_report)
-            parts.announcer.say(model_id, None if self.is_wanted else ended)
+            if not self._is_leaving:
+                parts.announcer.say(model_id, None if self.is_wanted else ended)
         self._spawn(functools.partial(self._drain, run_id))
 
     async def _drain(self, run_id: RunId) -> None:

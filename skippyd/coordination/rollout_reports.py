@@ -17,7 +17,7 @@ from skippyd.core.coordinator.messages import StageState
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from skippyd.coordination.ports import NodeReport, StageReport
+    from skippyd.coordination.ports import NodeReport, Route, StageReport
     from skippyd.core.coordinator.run import Run
     from skippyd.ids import NodeId, RunId
 
@@ -96,6 +96,17 @@ def stage_of_run(report: NodeReport, run_id: RunId) -> StageReport | None:
         (s for s in report.stages if s.status.stage.run_id == run_id),
         None,
     )
+
+
+def is_coordinated(reports: Mapping[NodeId, NodeReport], route: Route) -> bool:
+    """Say whether a route's coordinator is there and has not left its run.
+
+    A node that is draining and has ended its stage leaves the run to the next one.
+    """
+    report = reports.get(route.coordinator_id)
+    if report is None:
+        return False
+    return not report.is_draining or stage_of_run(report, route.run_id) is not None
 
 
 def _newer_run(report: NodeReport, run: Run) -> StageReport | None:

@@ -130,12 +130,26 @@ class Rollouts:
         await rollout.until_idle()
 
     async def stop(self) -> None:
-        """Withdraw every run of this coordinator, but keep the wishes for a restart."""
+        """Leave every run to the next candidate; keep the wishes for a restart.
+
+        The node is draining already: that is how the others know.
+        """
         for rollout in self._rollouts.values():
             if rollout.is_wanted:
-                rollout.withdraw()
+                rollout.withdraw(is_leaving=True)
         for rollout in self._rollouts.values():
             await rollout.until_idle()
+
+    async def resume(self) -> None:
+        """Want again what this node remembers, as after a restart or a drain."""
+        async with self._deploying:
+            for wish in self.parts.memory.wishes():
+                rollout = self._rollouts.get(wish.model_id)
+                if rollout is None:
+                    rollout = await self._add(wish)
+                if not rollout.is_wanted:
+                    rollout.wish = wish
+                    rollout.start()
 
     async def adopt(self, wish: Wish) -> None:
         """Take over what another coordinator was to run; harmless when repeated."""
@@ -172,18 +186,10 @@ class Rollouts:
                 )
                 await nursery.start(failover.run)
             task_status.started()
-            await self._resume()
+            if self.parts.memory.wishes():
+                await self._settle()
+                await self.resume()
             await trio.sleep_forever()
-
-    async def _resume(self) -> None:
-        wishes = self.parts.memory.wishes()
-        if not wishes:
-            return
-        await self._settle()
-        for wish in wishes:
-            if wish.model_id not in self._rollouts:
-                rollout = await self._add(wish)
-                rollout.start()
 
     async def _settle(self) -> None:
         """Let the others be heard first: one of them may serve it meanwhile."""

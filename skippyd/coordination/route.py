@@ -124,7 +124,8 @@ class RouteTable:
     def reconcile(self, reports: Mapping[NodeId, NodeReport]) -> None:
         """Drop routes whose run their own coordinator's node does not have any more.
 
-        A route may be heard before the report that shows its run.
+        A route may be heard before the report that shows its run. A node that drains
+        leaves its run to the next candidate, which needs the route for that.
         """
         routes = self.published()
         self._confirmed &= {route.run_id for route in routes}
@@ -134,7 +135,7 @@ class RouteTable:
                 continue
             if stage_of_run(report, route.run_id) is not None:
                 self._confirmed.add(route.run_id)
-            elif route.run_id in self._confirmed:
+            elif route.run_id in self._confirmed and not report.is_draining:
                 self._remove(route.model_id, f"{route.run_id} ended on its first node")
 
     @contextlib.contextmanager

@@ -9,6 +9,7 @@ import pytest
 
 from skippyd.coordination.planning_nodes import (
     candidate_nodes,
+    check_side,
     failover_order,
     planner_node,
 )
@@ -113,3 +114,11 @@ def test_the_deploying_node_takes_over_first_then_memory_then_id() -> None:
     assert failover_order(A, [B, C, A], known) == (A, C, B)
     assert failover_order(C, [A, B], known) == (C, A, B)
     assert failover_order(C, [B, A], {}) == (C, A, B)
+
+
+def test_half_of_the_last_nodes_may_go_on_and_fewer_may_not() -> None:
+    known = {A: report_of("a")}
+    check_side(WISH, known)
+    check_side(attrs.evolve(WISH, ran_on=(A, B)), known)
+    with pytest.raises(RefusedError, match="only 1 of the 3 nodes"):
+        check_side(attrs.evolve(WISH, ran_on=(A, B, C)), known)

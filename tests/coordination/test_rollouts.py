@@ -98,6 +98,29 @@ async def test_stopping_withdraws_but_remembers(autojump_clock: MockClock) -> No
         assert (await published(node)).coordinator_id == A
 
 
+async def test_a_coordinator_that_leaves_hands_over_to_the_next_candidate(
+    autojump_clock: MockClock,
+) -> None:
+    async with running_cluster("a", "b", "c") as cluster:
+        old = await deployed(cluster)
+        node = cluster.nodes[A]
+        node.stages.is_draining = True
+        await node.rollouts.stop()
+        at = trio.current_time()
+        new = await published(cluster.nodes[C], after_term=old.term)
+        assert trio.current_time() - at < 5
+        assert new.node_ids == (B, C)
+        assert [wish.model_id for wish in node.memory.wishes()] == [MODEL]
+        assert not node.stages.processes
+        node.stages.is_draining = False
+        await node.rollouts.resume()
+        await trio.sleep(50)
+        (state,) = node.rollouts.states()
+        assert state.is_wanted
+        assert "serves it" in state.last_report
+        assert node.routes.route_of(MODEL) == new
+
+
 async def test_what_ran_is_remembered_with_its_nodes(autojump_clock: MockClock) -> None:
     async with running_cluster("a", "b") as cluster:
         await deployed(cluster)
