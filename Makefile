@@ -21,6 +21,8 @@ test-fast: environment-dev ## what needs no native code and no processes, under 
 	@exec $(BIN)/python -m pytest -m "$(FAST)" $(ARGS)
 
 bench: environment-run ## measure; the last line of standard output is JSON
+	@$(BIN)/python tests/bench/planner_growth.py >&2
+	@PYTHONPATH=tests $(BIN)/python tests/simulation/bench.py >&2
 	@exec $(BIN)/skippyd bench $(ARGS)
 
 soak: environment-dev ## the property tests with a hundred times the examples

@@ -87,7 +87,6 @@ def bench_document(
     figures = {
         "engine_ratio": (speed.engine_ratio, RATIO_DIGITS),
         "decode_ratio": (speed.decode_ratio, RATIO_DIGITS),
-        "decode_ratio_poll": (speed.decode_ratio_poll, RATIO_DIGITS),
         "boundary_us_p50": (speed.boundary_us_p50, US_DIGITS),
         "boundary_us_p99": (speed.boundary_us_p99, US_DIGITS),
     }

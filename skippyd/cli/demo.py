@@ -9,19 +9,23 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from skippyd.errors import ExitCode, UsageError
+from skippyd.errors import ExitCode, SkippyError, UsageError
 
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from skippyd.cli.demo_screen import DemoScreen
+    from skippyd.config.endpoints import Endpoint
     from skippyd.proving.chain import ChainPlan, LocalChain
     from skippyd.proving.demo import Answer, Proof, Question, StageFigures
+    from skippyd.proving.logits_pipe import LogitsReader
 
 HELP = "cut a model into stages on this machine, ask it, prove the answer"
 DEFAULT_PROMPT = "Explain in two sentences why the sky is blue."
 DEFAULT_SEED = 1
+DEFAULT_STAGES = 3
 WATCH_SECONDS = 0.2
 
 
@@ -67,12 +71,6 @@ def run_demo(
     """
     from skippyd.cli.demo_screen import DemoScreen  # noqa: PLC0415 - `--help` is quick
     from skippyd.proving.chain import LocalChain  # noqa: PLC0415 - as above
-    from skippyd.proving.demo import (  # noqa: PLC0415 - as above
-        ask,
-        prove,
-        stage_figures,
-        wait_until_served,
-    )
     from skippyd.proving.logits_pipe import LogitsReader  # noqa: PLC0415 - as above
     from skippyd.proving.stage_process import STAGE_COMMAND  # noqa: PLC0415 - as above
 
@@ -90,23 +88,72 @@ def run_demo(
             )
         with chain:
             logits.close_write_end()
-            wait_until_served(chain)
-            logits.clear()
-            screen.question(question.prompt)
-            answer = ask(chain, question, screen.text)
-            figures = stage_figures(chain, answer.completion_tokens)
-            screen.stages(figures)
-            with screen.proving():
-                proof = prove(chain, question, answer, logits)
-            screen.verdict(answer, proof)
+            try:
+                document = answer_and_prove(chain, question, logits, screen)
+            except SkippyError as error:
+                # A stage that ended is the reason why another one complains.
+                death = chain.death()
+                if death is None:
+                    raise
+                raise death from error
             if arguments.json:
-                document = demo_document(chain, question, answer, figures, proof)
                 sys.stdout.write(json.dumps(document) + "\n")
                 sys.stdout.flush()
             if not arguments.once:
                 screen.serving(chain.openai_base_url or "", chain.plan.model_id)
                 return serve_until_a_stage_ends(chain)
-    return ExitCode.DONE if proof.is_identical else ExitCode.FAILED
+    return ExitCode.DONE if document["identical_to_unsplit"] else ExitCode.FAILED
+
+
+def answer_and_prove(
+    chain: LocalChain, question: Question, logits: LogitsReader, screen: DemoScreen
+) -> dict[str, object]:
+    """Ask the chain, show the answer and the proof; returns `skippy.demo/1`.
+
+    Raises:
+        SkippyError: A stage or the reference failed.
+    """
+    from skippyd.proving.demo import (  # noqa: PLC0415 - `--help` is quick
+        ask,
+        prove,
+        stage_figures,
+        wait_until_served,
+    )
+
+    with screen.waiting("waiting for a first token through the whole chain"):
+        wait_until_served(chain)
+    logits.clear()
+    screen.question(question.prompt)
+    answer = ask(chain, question, screen.text)
+    figures = stage_figures(chain, answer.completion_tokens)
+    screen.stages(figures)
+    with screen.waiting("asking the unsplit model the same"):
+        proof = prove(chain, question, answer, logits)
+    screen.verdict(answer, proof)
+    return demo_document(chain, question, answer, figures, proof)
+
+
+def check_free(endpoint: Endpoint) -> None:
+    """Fail before anything is loaded when an address cannot be listened on.
+
+    Raises:
+        SkippyError: Names the address and what to do.
+    """
+    import socket  # noqa: PLC0415 - `--help` is quick
+
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            endpoint.host, endpoint.port, type=socket.SOCK_STREAM
+        )[0]
+        with socket.socket(family, kind) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(address)
+            trial.listen(1)
+    except OSError as error:
+        raise SkippyError(
+            f"cannot listen on {endpoint}: {error.strerror or error}; choose another "
+            "--openai-bind-addr, or stop what holds the port (`ss -ltnp` shows it)"
+        ) from error
 
 
 def serve_until_a_stage_ends(chain: LocalChain) -> int:
@@ -184,10 +231,11 @@ def _plan(arguments: argparse.Namespace) -> ChainPlan:
     if arguments.cuts is not None:
         bounds = bounds_of_cuts(_numbers(arguments.cuts), layers)
     else:
-        bounds = even_bounds(arguments.stages or 3, layers)
+        stages = DEFAULT_STAGES if arguments.stages is None else arguments.stages
+        bounds = even_bounds(stages, layers)
     for start, end in itertools.pairwise(bounds):
         check_range(model, start, end)
-    parse_endpoint(arguments.openai_bind_addr)
+    check_free(parse_endpoint(arguments.openai_bind_addr))
     return ChainPlan(
         model_path=path,
         model_id=path.stem,

@@ -42,13 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not sys.platform.startswith("linux"):
         print(f"skippyd: runs on Linux only, this is {sys.platform}", file=sys.stderr)
         return ExitCode.FAILED
-    parser = _parser()
-    chosen = parser.parse_args(arguments)
-    if chosen.command is None:
-        parser.print_help(sys.stderr)
-        return ExitCode.USAGE
     try:
-        return int(_load(chosen.command).run(chosen))
+        return _run(arguments)
     except SkippyError as error:
         print(f"skippyd: {error}", file=sys.stderr)
         return int(error.exit_code)
@@ -64,6 +59,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return ExitCode.INTERNAL
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
+    if chosen.command is None:
+        parser.print_help(sys.stderr)
+        return ExitCode.USAGE
+    return int(_load(chosen.command).run(chosen))
 
 
 def _parser() -> argparse.ArgumentParser:

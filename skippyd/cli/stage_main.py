@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import attrs
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("skippyd")
 
+STDERR_DESCRIPTOR = 2
 SWITCH_INTERVAL_SECONDS = 0.00005
 """Hand-over of the interpreter lock; 5 ms, the default, would be added to a token."""
 
@@ -61,7 +63,7 @@ def unwrapped(
     """Run a `start_*` function to its end, with nurseries' groups taken off errors."""
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     # SIGUSR1 prints every thread's stack: what a person needs when a stage hangs.
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    faulthandler.register(signal.SIGUSR1, file=STDERR_DESCRIPTOR, all_threads=True)
     try:
         return trio.run(_serve, start, channel)
     except BaseExceptionGroup as group:
@@ -173,6 +175,7 @@ def _status(handle: EmbeddedServerHandle) -> dict[str, object]:
         "busy_lanes": status.busy_lanes,
         "idle_lanes": status.idle_lanes,
         "open_returns": status.open_returns,
+        "threads": sorted(thread.name for thread in threading.enumerate()),
         "health": None if status.health is None else status.health.status,
     } | attrs.asdict(statistics)
 

@@ -24,6 +24,9 @@ PROMPT = (
     "Cut anywhere, the numbers have to be the same: "
 )
 RANDOM_PROMPT_TOKENS = 40
+MARKS = 8
+"""Room for what a tokenizer puts around a text of at most a token a byte."""
+MOST = {"tokens": 100_000, "chunk": 8192, "threads": 512}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
     _check_counts(arguments)
     model = open_model(arguments.model)
     plan = _plan(arguments, model)
-    _say(f"{arguments.model}: {model.architecture}, {model.layer_count} layers")
+    _say(
+        f"{arguments.model}: {model.architecture}, {model.layer_count} layers; "
+        f"chains to compare with the unsplit model: {len(plan.chains)}"
+    )
     unsplit, results = verify(plan, model, on_result=_report)
     verdicts = {result.verdict for result in results}
     _say(_summary(results))
@@ -69,21 +75,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_counts(arguments: argparse.Namespace) -> None:
-    for name in ("tokens", "chunk", "threads"):
-        if getattr(arguments, name) < 1:
-            raise UsageError(f"--{name} is {getattr(arguments, name)}; 1 is the least")
+    for name, most in MOST.items():
+        value = getattr(arguments, name)
+        if not 1 <= value <= most:
+            raise UsageError(f"--{name} is {value}; 1 to {most} is offered")
 
 
 def _plan(arguments: argparse.Namespace, model: GgufModel) -> VerifyPlan:
     from skippyd.model.facts import model_facts  # noqa: PLC0415 - `--help` is quick
     from skippyd.model.refusals import check_range  # noqa: PLC0415 - as above
-    from skippyd.proving.chain import bounds_of_cuts  # noqa: PLC0415 - as above
     from skippyd.proving.verify import VerifyPlan  # noqa: PLC0415 - as above
 
     check_range(model, 0, model.layer_count)
     chains = _chains(arguments, model.layer_count)
-    for cuts in chains:
-        bounds_of_cuts(cuts, model.layer_count)
     has_tokenizer = model_facts(model).has_tokenizer
     text = (arguments.prompt or PROMPT) if has_tokenizer else None
     return VerifyPlan(
@@ -93,7 +97,9 @@ def _plan(arguments: argparse.Namespace, model: GgufModel) -> VerifyPlan:
         chunk=arguments.chunk,
         decoded=arguments.tokens,
         text=text,
-        prompt_tokens=RANDOM_PROMPT_TOKENS if text is None else len(text.encode()) + 2,
+        prompt_tokens=RANDOM_PROMPT_TOKENS
+        if text is None
+        else len(text.encode()) + MARKS,
     )
 
 
@@ -101,7 +107,10 @@ def _chains(
     arguments: argparse.Namespace, layer_count: int
 ) -> tuple[tuple[int, ...], ...]:
     if arguments.chain is not None:
-        return (_numbers("--chain", arguments.chain),)
+        cuts = _numbers("--chain", arguments.chain)
+        if list(cuts) != sorted(set(cuts)):
+            raise UsageError(f"--chain {arguments.chain}: write the cuts in order")
+        return (cuts,)
     if arguments.cuts == "all":
         return tuple((cut,) for cut in range(1, layer_count))
     return tuple((cut,) for cut in _numbers("--cuts", arguments.cuts))

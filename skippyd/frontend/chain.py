@@ -19,7 +19,12 @@ import trio
 from skippyd.core.wire.sampling import SamplingBlock
 from skippyd.errors import FailureCode, StageFailureError
 from skippyd.frontend.backend import TokenBatch
-from skippyd.frontend.lane_pool import LanePool, PooledLane, in_lane_thread
+from skippyd.frontend.lane_pool import (
+    LANE_ONLY_CODES,
+    LanePool,
+    PooledLane,
+    in_lane_thread,
+)
 
 
 if TYPE_CHECKING:
@@ -189,10 +194,21 @@ class ServedChain:
         except _CancelledRequest:
             driver.stop()
             return
+        except StageFailureError as failure:
+            if not self._is_own_refusal(failure):
+                raise
+            driver.abandon(pooled.transport)
+            tokens.fail(failure)
+            return
         # The last token comes after the lane is free: whoever has read the whole
         # answer may ask again at once.
         driver.stop()
         tokens.put(token, finish)
+
+    def _is_own_refusal(self, failure: StageFailureError) -> bool:
+        """Whether stage 0's own engine refused, before anything went downstream."""
+        is_own = failure.stage_index == self.node.index
+        return is_own and failure.code in LANE_ONLY_CODES - {FailureCode.CANCELLED}
 
     def _generate(
         self, driver: ChainDriver, request: GenerationRequest, tokens: LaneTokens

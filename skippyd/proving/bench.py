@@ -19,6 +19,7 @@ import numpy as np
 from skippyd.model.facts import model_facts
 from skippyd.model.gguf_model import open_model
 from skippyd.model.slicing import slice_model
+from skippyd.proving.bench_split import split_pair
 from skippyd.proving.chain import ChainPlan, LocalChain, close_driver
 from skippyd.proving.stage_process import resident_bytes
 from skippyd.runtime.llama.bare import BareLoop
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 PROMPT_TOKENS = 50
 DECODED_TOKENS = 48
 FIRST_TOKEN = 100
-POLL_US = 50_000
 
 
 @attrs.frozen(kw_only=True)
@@ -88,7 +88,6 @@ class SpeedFigures:
 
     engine_ratio: Figure
     decode_ratio: Figure
-    decode_ratio_poll: Figure
     boundary_us_p50: Figure
     boundary_us_p99: Figure
     cut: int
@@ -104,12 +103,11 @@ class StageOverhead:
 
 
 def measure_speed(plan: BenchPlan, on_round: Callable[[str], None]) -> SpeedFigures:
-    """Bare loop, our engine, two stages and two polling stages, in turn."""
+    """Bare loop, our engine, and two stages, in turn."""
     model = open_model(plan.model_path)
     cut = model.layer_count // 2
     chain_plan = _chain_plan(plan, (0, cut, model.layer_count))
-    engine, decode, poll = [], [], []
-    p50, p99 = [], []
+    engine, decode, p50, p99 = [], [], [], []
     with contextlib.ExitStack() as stack:
         bare = stack.enter_context(BareLoop(plan.model_path, chain_plan.settings()))
         whole = load_stage_runtime(
@@ -117,28 +115,23 @@ def measure_speed(plan: BenchPlan, on_round: Callable[[str], None]) -> SpeedFigu
         )
         stack.callback(whole.close)
         chain = stack.enter_context(LocalChain.start(chain_plan))
-        polling = stack.enter_context(
-            LocalChain.start(attrs.evolve(chain_plan, lane_poll_us=POLL_US))
-        )
+        pair = stack.enter_context(split_pair(chain, model))
         for number in range(plan.repetitions):
             bare_s = bare.decode_seconds(prompt(), DECODED_TOKENS)
-            engine_s = _median(_engine_seconds(whole))
-            split_s, gaps_us = _chain_seconds(chain)
-            poll_s, _gaps = _chain_seconds(polling)
+            engine_s = statistics.median(_engine_seconds(whole))
+            split_s, gaps_us = pair.decode(prompt(), DECODED_TOKENS)
             engine.append(bare_s / engine_s)
-            decode.append(engine_s / _median(split_s))
-            poll.append(engine_s / _median(poll_s))
+            decode.append(engine_s / statistics.median(split_s))
             p50.append(float(np.quantile(gaps_us, 0.5)))
             p99.append(float(np.quantile(gaps_us, 0.99)))
             on_round(
-                f"round {number + 1} of {plan.repetitions}: engine {engine[-1]:.3f}, "
-                f"2 stages {decode[-1]:.3f}, polling {poll[-1]:.3f}, "
+                f"round {number + 1} of {plan.repetitions}: {engine_s * 1000:.2f} ms a "
+                f"token unsplit, engine {engine[-1]:.3f}, 2 stages {decode[-1]:.3f}, "
                 f"boundary {p50[-1]:.0f} us"
             )
     return SpeedFigures(
         engine_ratio=Figure.of(engine),
         decode_ratio=Figure.of(decode),
-        decode_ratio_poll=Figure.of(poll),
         boundary_us_p50=Figure.of(p50),
         boundary_us_p99=Figure.of(p99),
         cut=cut,
@@ -183,22 +176,6 @@ def _engine_seconds(runtime: LlamaStageRuntime) -> list[float]:
     return seconds
 
 
-def _chain_seconds(chain: LocalChain) -> tuple[list[float], list[float]]:
-    """Seconds of each token, and the microseconds in it that no stage computed."""
-    driver = chain.driver()
-    try:
-        seconds = _driver_seconds(driver)
-    finally:
-        close_driver(driver)
-    computed = sum(
-        np.array(_decode_ns(chain, index)[-DECODED_TOKENS:]) / 1e3
-        for index in range(len(chain.stages))
-    )
-    gaps = np.array(seconds) * 1e6 - computed
-    boundaries = len(chain.stages) - 1
-    return seconds, [float(gap) / boundaries for gap in gaps]
-
-
 def _driver_seconds(driver: ChainDriver) -> list[float]:
     tokens = prompt()
     driver.prefill(tokens[:-1])
@@ -210,12 +187,6 @@ def _driver_seconds(driver: ChainDriver) -> list[float]:
         seconds.append(time.perf_counter() - begun)
     driver.stop()
     return seconds
-
-
-def _decode_ns(chain: LocalChain, index: int) -> list[int]:
-    times = chain.stages[index].status()["decode_ns"]
-    assert isinstance(times, list)
-    return times
 
 
 def _overheads(plan: BenchPlan, name: str) -> list[StageOverhead]:
@@ -259,7 +230,3 @@ def _chain_plan(plan: BenchPlan, bounds: tuple[int, ...]) -> ChainPlan:
 
 def _with_model(plan: BenchPlan, path: Path) -> BenchPlan:
     return attrs.evolve(plan, model_path=path)
-
-
-def _median(values: Sequence[float]) -> float:
-    return statistics.median(values)

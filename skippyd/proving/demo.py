@@ -125,7 +125,7 @@ def wait_until_served(
     """
     deadline = time.monotonic() + HEALTH_SECONDS
     while True:
-        status, document = _get_json(chain, "/health")
+        status, document = _health(chain)
         if status == 200:  # noqa: PLR2004 - HTTP OK
             return
         reason = str(document.get("reason", "no reason given"))
@@ -242,7 +242,7 @@ def _chat_body(chain: LocalChain, question: Question) -> bytes:
 
 def _stream(chain: LocalChain, body: bytes) -> Iterator[dict[str, Any]]:
     """Chunks of a streamed answer."""
-    connection = _connect(chain)
+    connection = _connect(chain, ANSWER_SECONDS)
     try:
         connection.request(
             "POST",
@@ -270,10 +270,10 @@ def _stream(chain: LocalChain, body: bytes) -> Iterator[dict[str, Any]]:
         connection.close()
 
 
-def _get_json(chain: LocalChain, path: str) -> tuple[int, dict[str, Any]]:
-    connection = _connect(chain)
+def _health(chain: LocalChain) -> tuple[int, dict[str, Any]]:
+    connection = _connect(chain, HEALTH_SECONDS)
     try:
-        connection.request("GET", path)
+        connection.request("GET", "/health")
         response = connection.getresponse()
         return response.status, json.loads(response.read())
     except (OSError, HTTPException) as error:
@@ -282,11 +282,11 @@ def _get_json(chain: LocalChain, path: str) -> tuple[int, dict[str, Any]]:
         connection.close()
 
 
-def _connect(chain: LocalChain) -> HTTPConnection:
+def _connect(chain: LocalChain, timeout_s: float) -> HTTPConnection:
     assert chain.openai_base_url is not None
     address = urlsplit(chain.openai_base_url)
     assert address.hostname is not None
-    return HTTPConnection(address.hostname, address.port, timeout=ANSWER_SECONDS)
+    return HTTPConnection(address.hostname, address.port, timeout=timeout_s)
 
 
 def _error_text(body: bytes) -> str:

@@ -8,6 +8,7 @@ line. `ask_reference` starts it.
 from __future__ import annotations
 
 import json
+import logging
 import statistics
 import subprocess
 import sys
@@ -205,7 +206,11 @@ def _chat_tokens(chat: str, vocabulary: LlamaVocabulary) -> list[int]:
 def _block(fields: Mapping[str, Any] | None) -> SamplingBlock | None:
     from skippyd.core.wire.sampling import SamplingBlock  # noqa: PLC0415 - child only
 
-    return None if fields is None else SamplingBlock(**fields)
+    if fields is None:
+        return None
+    lists = {name: tuple(v) for name, v in fields.items() if isinstance(v, list)}
+    pairs = tuple((int(t), float(b)) for t, b in fields.get("logit_bias", ()))
+    return SamplingBlock(**{**fields, **lists, "logit_bias": pairs})
 
 
 def _text(tokens: Sequence[int], vocabulary: LlamaVocabulary) -> str:
@@ -217,6 +222,7 @@ def _text(tokens: Sequence[int], vocabulary: LlamaVocabulary) -> str:
 
 def main() -> int:
     """Answer the request on standard input."""
+    logging.basicConfig(level=logging.ERROR)  # only reasons go into our message
     try:
         answer = answer_request(json.load(sys.stdin))
     except SkippyError as error:

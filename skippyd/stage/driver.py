@@ -71,6 +71,10 @@ class LaneTransport:
             )
         return self._replies.popleft()
 
+    def forget_replies(self) -> None:
+        """Drop the replies to messages whose sender has given up."""
+        self._replies.clear()
+
 
 @attrs.define(eq=False)
 class LinkTransport:
@@ -154,7 +158,13 @@ class ChainDriver:
         )
         self.length += 1
         self._step += 1
-        return self.transport.receive().predicted
+        self.drain()
+        reply = self.transport.receive()
+        if not reply.tokens:
+            raise StageFailureError(
+                FailureCode.PROTOCOL, 0, "stage 0 acknowledged what asks for a token"
+            )
+        return reply.predicted
 
     def trim(self, keep: int) -> None:
         """Forget everything from position `keep` on."""
@@ -164,6 +174,17 @@ class ChainDriver:
     def stop(self) -> None:
         """End the session on every stage; the lane stays good for another."""
         self._control(requests.stop(**self._ids()))
+        self.length = 0
+
+    def abandon(self, transport: LaneTransport) -> None:
+        """End the session after a message failed at stage 0 itself.
+
+        Nothing of that message went downstream, so the lane stays in step with the
+        chain and good for another session; only replies to us are out of step.
+        """
+        self._pending = 0
+        transport.send(requests.stop(**self._ids()))
+        transport.forget_replies()
         self.length = 0
 
     def drain(self) -> None:

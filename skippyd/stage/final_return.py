@@ -57,7 +57,7 @@ class FinalReturn:
         self._flows.add(key)
         # Once stage 0 has turned out not to dial, its next requests need not wait.
         known = self._dialled is not None or self._uses_upstream
-        patience_s = 0.0 if known else self._node.timings.sink
+        patience_s = 0.0 if known else self._patience_s
         if self._node.sinks.wait(key, patience_s) is not None or self._uses_upstream:
             return
         try:
@@ -126,12 +126,20 @@ class FinalReturn:
             self._dialled.connection.close()
             self._dialled = None
 
+    @property
+    def _patience_s(self) -> float:
+        """How long stage 0 may take to dial: longer when nothing else is left."""
+        timings = self._node.timings
+        has_other_way = self._may_use_upstream or self._node.first_address is not None
+        return timings.sink if has_other_way else timings.connect_attempt
+
     def _no_way(self, message: StageMessage) -> StageFailureError:
         if flow_key(message) in self._flows:
             return StageFailureError(
                 FailureCode.STAGE_LOST,
-                0,
-                "prediction return unavailable: stage 0 closed the one it had opened",
+                self._node.index,
+                "prediction return unavailable: the one that stage 0 had opened to "
+                f"{self._node.config.stage_id} has ended",
             )
         return StageFailureError(
             FailureCode.PROTOCOL,
@@ -141,16 +149,19 @@ class FinalReturn:
         )
 
     def _dial_first(self, key: FlowKey, message: StageMessage) -> None:
+        # One connection serves all requests of a lane: stage 0's lane owns its end and
+        # reads predictions there, so it is opened once, by the first request.
         if self._dialled is None:
             self._dialled = self._connect_to_first()
-        link = ReplyLink(self._dialled.connection, 0, peer_name=self._node.name_of(0))
-        link.send(
-            requests.prediction_return_open(
-                request_id=RequestId(message.request_id),
-                session_id=SessionId(message.session_id),
+            name = self._node.name_of(0)
+            ReplyLink(self._dialled.connection, 0, peer_name=name).send(
+                requests.prediction_return_open(
+                    request_id=RequestId(message.request_id),
+                    session_id=SessionId(message.session_id),
+                )
             )
-        )
         self._node.sinks.bind(key, self._dialled)
+        self._node.sinks.wait(key, 0.0)  # it is this lane's, not pending
 
     def _connect_to_first(self) -> ReturnSink:
         address = self._node.first_address

@@ -150,9 +150,11 @@ class FirstReturn:
         return self._link(connection)
 
     def _adopt_offered(self, message: StageMessage) -> None:
-        connection = self._node.waiters.take(flow_key(message))
-        if connection is not None:
-            self._adopted.append(self._link(connection))
+        offered = self._node.waiters.take(flow_key(message))
+        if offered is not None:
+            link = self._link(offered.connection)
+            link.receive(offered.first_bytes)
+            self._adopted.append(link)
 
     def _link(self, connection: socket.socket) -> ReplyLink:
         index = self._node.final_index

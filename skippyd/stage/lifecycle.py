@@ -86,7 +86,8 @@ class LifecycleChannel:
                     if line == b"stop":
                         stop()
                         return
-                    await trio.to_thread.run_sync(
-                        lambda: self.tell("status", **answer_status())
-                    )
+                    await trio.to_thread.run_sync(self._tell_status, answer_status)
         stop()
+
+    def _tell_status(self, answer_status: Callable[[], dict[str, object]]) -> None:
+        self.tell("status", **answer_status())

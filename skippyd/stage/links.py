@@ -82,6 +82,10 @@ class ReplyLink:
             raise StageFailureError(reply.code, reply.stage_index, reply.text)
         return reply
 
+    def receive(self, data: bytes) -> None:
+        """Take bytes in that somebody else has read from the connection."""
+        self._parser.receive_data(data)
+
     def pump(self) -> None:
         """Read what has arrived; call when the descriptor is readable.
 
@@ -91,9 +95,9 @@ class ReplyLink:
         try:
             data = receive(self.connection, RECEIVE_BYTES)
         except OSError as error:
-            raise self._lost(str(error)) from error
+            raise self._end(str(error)) from error
         if not data:
-            raise self._lost("it closed the connection")
+            raise self._end("it closed the connection")
         self._parser.receive_data(data)
 
     def wait_reply(
@@ -141,6 +145,16 @@ class ReplyLink:
         except StageFailureError as error:
             return error
         return None
+
+    def _end(self, reason: str) -> StageFailureError:
+        """Why the stage sends no more: its own words if they arrived before the end."""
+        try:
+            while self.next_buffered() is not None:
+                continue  # an ACK of work that is lost all the same
+        except StageFailureError as error:
+            return error
+        is_cut = not self._parser.at_boundary
+        return self._lost(reason + (" in the middle of a reply" if is_cut else ""))
 
     def _lost(self, reason: str) -> StageFailureError:
         return StageFailureError(

@@ -52,6 +52,7 @@ class ReturnSinks:
 
     def __init__(self) -> None:
         self._sinks: dict[FlowKey, ReturnSink] = {}
+        self._claimed: set[FlowKey] = set()
         self._changed = threading.Condition()
 
     def __len__(self) -> int:
@@ -64,7 +65,8 @@ class ReturnSinks:
             StageFailureError: Too many flows wait.
         """
         with self._changed:
-            if key not in self._sinks and len(self._sinks) >= PENDING_SINKS_MAX:
+            pending = len(self._sinks) - len(self._claimed)
+            if key not in self._sinks and pending >= PENDING_SINKS_MAX:
                 raise StageFailureError(
                     FailureCode.PROTOCOL,
                     -1,
@@ -78,7 +80,10 @@ class ReturnSinks:
         return self._sinks.get(key)
 
     def wait(self, key: FlowKey, timeout_s: float) -> ReturnSink | None:
-        """The flow's sink, waited for: it comes over another connection."""
+        """The flow's sink, waited for: it comes over another connection.
+
+        From here on it belongs to a lane and is no longer pending.
+        """
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while (sink := self._sinks.get(key)) is None:
@@ -86,18 +91,34 @@ class ReturnSinks:
                 if left <= 0:
                     return None
                 self._changed.wait(left)
+            self._claimed.add(key)
             return sink
 
     def drop(self, key: FlowKey) -> None:
         """Forget a flow."""
         with self._changed:
             self._sinks.pop(key, None)
+            self._claimed.discard(key)
 
     def drop_connection(self, sink: ReturnSink) -> None:
         """Forget every flow of a connection that ended."""
         with self._changed:
             for key in [k for k, s in self._sinks.items() if s is sink]:
                 del self._sinks[key]
+                self._claimed.discard(key)
+
+
+@attrs.frozen
+class OfferedReturn:
+    """A connection that the final stage dialled.
+
+    Args:
+        connection: The connection.
+        first_bytes: What was read behind the message that opened it: predictions.
+    """
+
+    connection: socket.socket
+    first_bytes: bytes = b""
 
 
 @attrs.define
@@ -105,7 +126,7 @@ class _Waiting:
     """One lane's wait: what to call, and what was offered."""
 
     wake: Callable[[], None]
-    offered: list[socket.socket] = attrs.Factory(list)
+    offered: list[OfferedReturn] = attrs.Factory(list)
 
 
 class ReturnWaiters:
@@ -123,7 +144,7 @@ class ReturnWaiters:
         with self._lock:
             self._waiting.setdefault(key, _Waiting(wake))
 
-    def offer(self, key: FlowKey, connection: socket.socket) -> bool:
+    def offer(self, key: FlowKey, offered: OfferedReturn) -> bool:
         """Give a dialled connection to the lane that waits.
 
         False when none does, or has enough: the connection stays the caller's.
@@ -132,11 +153,11 @@ class ReturnWaiters:
             waiting = self._waiting.get(key)
             if waiting is None or len(waiting.offered) >= OFFERS_MAX:
                 return False
-            waiting.offered.append(connection)
+            waiting.offered.append(offered)
             waiting.wake()
             return True
 
-    def take(self, key: FlowKey) -> socket.socket | None:
+    def take(self, key: FlowKey) -> OfferedReturn | None:
         """A connection that was offered, if one was; the wait goes on."""
         waiting = self._waiting.get(key)
         if waiting is None or not waiting.offered:
@@ -148,8 +169,8 @@ class ReturnWaiters:
         """End the wait; connections nobody took are closed."""
         with self._lock:
             waiting = self._waiting.pop(key, None)
-        for connection in waiting.offered if waiting is not None else []:
-            connection.close()
+        for offered in waiting.offered if waiting is not None else []:
+            offered.connection.close()
 
 
 def flow_key(message: StageMessage) -> FlowKey:

@@ -38,6 +38,7 @@ HELLO_SECONDS = 0.5
 HELLO_BYTES = 4
 HELLO_VARIABLE = "SKIPPY_STAGE_CLIENT_READY_HELLO"
 SPARE_CONNECTIONS = 16
+UNTOLD_STAGES_MAX = 64
 BACKLOG = 64
 LACKING = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 LACKING_PAUSE_SECONDS = 0.1
@@ -202,8 +203,15 @@ def _expected_tokens(node: StageNode, run_key: bytes) -> dict[str, bytes]:
     if node.is_final and not node.is_first:
         purposes.append(return_purpose(0, node.index))
     if node.is_first:
-        purposes.append(return_purpose(node.final_index, 0))
+        purposes += [return_purpose(index, 0) for index in _possible_finals(node)]
     return {purpose: connection_token(run_key, purpose) for purpose in purposes}
+
+
+def _possible_finals(node: StageNode) -> range:
+    """Indices the final stage may have; a stage without topology cannot know it."""
+    if node.topology is not None or node.is_final:
+        return range(node.final_index, node.final_index + 1)
+    return range(1, UNTOLD_STAGES_MAX)
 
 
 async def _eat_hello(connection: trio.socket.SocketType) -> None:

@@ -34,7 +34,7 @@ from skippyd.net.tcp import (
     send_buffers,
 )
 from skippyd.stage.lane import StageLane
-from skippyd.stage.predictions import ReturnSink, flow_key
+from skippyd.stage.predictions import OfferedReturn, ReturnSink, flow_key
 from skippyd.stage.waiting import LaneSignal
 
 
@@ -147,11 +147,11 @@ class UpstreamConnection:
         if self.node.is_final and not self.node.is_first:
             self._serve_sink(message, parser)
             return
-        if self.node.is_first and self.node.waiters.offer(
-            flow_key(message), self.connection
-        ):
-            self._is_given_away = True
-            return
+        if self.node.is_first:
+            offered = OfferedReturn(self.connection, parser.take_unread())
+            self._is_given_away = self.node.waiters.offer(flow_key(message), offered)
+            if self._is_given_away:
+                return
         raise StageFailureError(
             FailureCode.KIND_NOT_SERVED,
             self.node.index,

@@ -143,10 +143,7 @@ class LaneSignal:
             StageFailureError: The lane was interrupted, or was cancelled and the time
                 it had left is over.
         """
-        if self._is_interrupted:
-            raise StageFailureError(
-                FailureCode.CANCELLED, self._index, "the stage is stopping"
-            )
+        self._check_interrupt()
         until = min(until, self._cancelled_until)
         left = until - time.monotonic()
         if left <= 0:
@@ -159,6 +156,8 @@ class LaneSignal:
                 )
             return []
         readable = self._poll(sources, left)
+        # An interrupt also shuts connections down: that is not the peer's doing.
+        self._check_interrupt()
         if self._wake.fileno() in readable:
             self._wake.clear()
             readable.remove(self._wake.fileno())
@@ -167,6 +166,12 @@ class LaneSignal:
     def close(self) -> None:
         """Give the descriptor back."""
         self._wake.close()
+
+    def _check_interrupt(self) -> None:
+        if self._is_interrupted:
+            raise StageFailureError(
+                FailureCode.CANCELLED, self._index, "the stage is stopping"
+            )
 
     def _poll(self, sources: Sequence[Pollable], left: float) -> list[int]:
         poller = self._poller((*[s.fileno() for s in sources], self._wake.fileno()))

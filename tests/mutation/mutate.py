@@ -52,6 +52,24 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Mod: ast.Mult,
     ast.Pow: ast.Mult,
 }
+PRELOADED = (
+    "_pytest.assertion.rewrite",
+    "attrs",
+    "hypothesis.internal.conjecture.engine",
+    "hypothesis.strategies",
+    "pytest",
+    "pytest_trio.plugin",
+    "skippyd.model.fetching",
+    "support.leaks",
+    "support.watchdog",
+)
+"""What the tests of any package import; a child that is forked has it already."""
+QUICK = (
+    *("-x", "-q", "-m", "not slow", "--assert=plain"),
+    *("-p", "no:cacheprovider", "-p", "no:anyio"),
+    # The parent has imported hypothesis already, which pytest warns about.
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
+)
 SWAPPED_CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 BITWISE = (ast.BitOr,)  # unions of types
 
@@ -214,13 +232,12 @@ class Trial:
     tests: Path
     limit_s: int
 
-    def own_tests(self, path: Path) -> list[Path]:
-        """Test files from the most to the least telling."""
+    def rounds(self, path: Path) -> list[list[Path]]:
+        """The file's own tests, then the others: most mutants end in the first."""
         own = self.tests / f"test_{path.name}"
-        others = sorted(self.tests.glob("test_*.py"))
-        return [test for test in [own] if test in others] + [
-            test for test in others if test != own
-        ]
+        everything = sorted(self.tests.glob("test_*.py"))
+        others = [test for test in everything if test != own]
+        return [[own], others] if own in everything else [others]
 
     def kills(self, mutant: Mutant) -> bool:
         """Tell whether some test fails, or none ends in time."""
@@ -250,11 +267,11 @@ class Trial:
         module = ".".join(mutant.path.with_suffix("").parts)
         code = compile(mutant.tree, str(mutant.path), "exec")
         sys.meta_path.insert(0, MutantFinder(module, mutant.path, code))
-        tests = [str(test) for test in self.own_tests(mutant.path)]
-        quick = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
-        # The parent has imported hypothesis already, which pytest warns about.
-        quick += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
-        return int(pytest.main([*quick, *tests]))
+        for tests in self.rounds(mutant.path):
+            status = int(pytest.main([*QUICK, *map(str, tests)]))
+            if status != 0:
+                return status
+        return 0
 
 
 @attrs.define
@@ -305,7 +322,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stderr.write(f"{path}: the tests fail without a mutant\n")
             return 2
         for mutant in mutants_of(path):
-            tally.add(mutant, is_killed=trial.kills(mutant))
+            is_killed = trial.kills(mutant)
+            tally.add(mutant, is_killed=is_killed)
+            if not is_killed:
+                sys.stderr.write(f"survived: {mutant}\n")
     sys.stdout.write("\n".join(tally.report()) + "\n")
     return int(tally.percent() < arguments.at_least)
 
@@ -324,10 +344,10 @@ def _parser() -> argparse.ArgumentParser:
 def _prepare() -> None:
     """Import what every child needs once, and nothing that may be mutated."""
     os.environ.setdefault("SKIPPY_HYPOTHESIS_PROFILE", "ci")
-    for name in ("pytest", "hypothesis", "hypothesis.strategies", "attrs", "trio"):
-        importlib.import_module(name)
     root = Path.cwd()
     sys.path[:0] = [str(root), str(root / "tests")]
+    for name in PRELOADED:
+        importlib.import_module(name)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One thread runs all jobs; it stops with a batch running, and holds on to nothing."""
+"""One job at a time, in order; it stops with a batch running, and holds on to nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.native
 
-SETTINGS = EngineSettings(ctx_size=256)
+SETTINGS = EngineSettings(ctx_size=256, n_threads=2)
+"""Two compute threads: jobs belong to the engine thread."""
+ONE_THREAD = EngineSettings(ctx_size=256, n_threads=1)
+"""One compute thread: a caller may run its job in place."""
 
 
 @pytest.fixture
@@ -65,6 +68,71 @@ def test_jobs_run_on_the_one_thread_in_their_order(engine: Engine) -> None:
 
     assert [ask(number) for number in range(5)] == list(range(5))
     assert seen == [("engine", n) for n in range(5)]
+
+
+@pytest.fixture
+def in_place(tiny: GgufModel) -> Iterator[Engine]:
+    made = load_engine(slice_model(tiny, 0, 3), ONE_THREAD)
+    yield made
+    made.stop()
+
+
+def test_an_idle_engine_of_one_thread_runs_a_job_in_the_callers(
+    in_place: Engine,
+) -> None:
+    caller = threading.current_thread()
+    assert in_place.call(lambda _context: threading.current_thread()) is caller
+    with pytest.raises(ZeroDivisionError):
+        in_place.call(lambda _context: 1 // 0)
+    assert in_place.call(lambda context: context.width) == 64
+
+
+def test_a_job_run_in_place_is_never_joined_and_never_overtakes(
+    in_place: Engine,
+) -> None:
+    gate, running = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def hold(_context: StageContext) -> None:
+        running.set()
+        gate.wait(10)
+        order.append("held")
+
+    first, _ = in_thread(lambda: in_place.call(hold))
+    running.wait(10)
+    second, _ = in_thread(lambda: in_place.call(lambda _c: order.append("second")))
+    while in_place._handed_over < 1:
+        threading.Event().wait(0.001)
+    third, _ = in_thread(lambda: in_place.call(lambda _c: order.append("third")))
+    while in_place._handed_over < 2:
+        threading.Event().wait(0.001)
+    assert order == []
+    gate.set()
+    for thread in (first, second, third):
+        thread.join(10)
+    assert order == ["held", "second", "third"]
+    assert in_place._handed_over == 0
+
+
+def test_stopping_waits_for_a_job_that_runs_in_place(in_place: Engine) -> None:
+    gate, running = threading.Event(), threading.Event()
+
+    def hold(_context: StageContext) -> str:
+        running.set()
+        gate.wait(10)
+        return "ended"
+
+    thread, outcome = in_thread(lambda: in_place.call(hold))
+    running.wait(10)
+    stopping, _ = in_thread(in_place.stop)
+    while not in_place._stopped:
+        threading.Event().wait(0.001)
+    assert stopping.is_alive()
+    gate.set()
+    thread.join(10)
+    stopping.join(10)
+    assert outcome == ["ended"]
+    assert not stopping.is_alive()
 
 
 def test_what_a_job_raises_is_the_callers(engine: Engine) -> None:

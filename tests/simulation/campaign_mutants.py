@@ -24,8 +24,9 @@ from skippyd.core.coordinator.instant import NS_PER_MS, Instant
 from skippyd.core.coordinator.loading import LoadSequence
 from skippyd.core.coordinator.phases import AttemptFailure, Phase
 from skippyd.core.coordinator.quorum import Tally
+from skippyd.core.coordinator.run import Run
 from skippyd.core.coordinator.serving import Serving
-from skippyd.ids import NodeId, Term
+from skippyd.ids import NodeId, RunId, Term
 
 
 if TYPE_CHECKING:
@@ -130,6 +131,11 @@ class _Anything:
     __hash__ = None  # type: ignore[assignment]
 
 
+def _name_runs_by_term() -> tuple[Change, ...]:
+    named = property(lambda run: RunId(f"mesh-split-{run.term}"))
+    return ((Run, "run_id", named),)
+
+
 def _renew_never(serving: Serving, now: Instant) -> tuple[CampaignEffect, ...]:
     serving._renew_ms = now.boottime_ms + 10**9
     return ()
@@ -189,6 +195,7 @@ CAMPAIGN_MUTANTS: tuple[Mutant, ...] = (
         "a lost run is replaced in time",
         changed(Serving, "lose", lambda *_: None),
     ),
+    Mutant("a run is its coordinator's own", _name_runs_by_term),
     Mutant("a lease is renewed", changed(Serving, "renew", _renew_never)),
     Mutant(
         "a lost node takes its stage along",

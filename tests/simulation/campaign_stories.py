@@ -29,6 +29,7 @@ from skippyd.core.coordinator.messages import (
     ProbeClaim,
     StopStage,
 )
+from skippyd.core.coordinator.run import Run
 from skippyd.core.coordinator.verdict import Accepted, FencedRun
 from skippyd.ids import CoordinatorId, RunId, Term
 
@@ -59,13 +60,14 @@ def deployment_in_its_order() -> None:
     expect(not desk.sent(ClaimCoordinator), "nothing is claimed yet")
     desk.preparations()
     expect(len(desk.sent(ClaimCoordinator)) == len(NODES), "everyone is claimed")
-    persisted = [type(e) for e in desk.log].index(PersistTerm)
+    persisted = [i for i, e in enumerate(desk.log) if isinstance(e, PersistTerm)]
     claims = [
         index
         for index, effect in enumerate(desk.log)
         if isinstance(effect, Send) and isinstance(effect.request, ClaimCoordinator)
     ]
-    expect(persisted < claims[0], "the term is durable before it leaves")
+    is_first = bool(persisted) and persisted[0] < claims[0]
+    expect(is_first, "the term is durable before it leaves")
     expect(not desk.sent(LoadStage), "nothing loads yet")
     desk.claims()
     order = [desk.next_load() for _ in NODES]
@@ -265,6 +267,21 @@ def withdrawing_takes_the_route_first() -> None:
     expect(len(desk.sent(StopStage)) == len(NODES), "then the stages stop")
 
 
+def rivals_of_one_term_have_runs_of_their_own() -> None:
+    """Two coordinators that picked one term by chance cannot mean the same run."""
+    rivals = [
+        Run(
+            plan=plan(),
+            coordinator_id=CoordinatorId(name),
+            term=Term(10),
+            shutdown_generation=1,
+        )
+        for name in ("n0", "n1")
+    ]
+    expect(len({rival.run_id for rival in rivals}) == len(rivals), "two runs")
+    expect(len({rival.topology_id for rival in rivals}) == len(rivals), "two splits")
+
+
 def late_answers_of_an_older_attempt() -> None:
     """What was asked for an older term says nothing about the newer one."""
     desk = Desk()
@@ -298,6 +315,7 @@ STORIES: tuple[Callable[[], None], ...] = (
     lost_stage_is_replaced_or_withdrawn,
     lost_node_counts_as_lost_stage,
     lease_is_renewed_at_half,
+    rivals_of_one_term_have_runs_of_their_own,
     late_answers_of_an_older_attempt,
     withdrawing_takes_the_route_first,
 )

@@ -62,7 +62,8 @@ if TYPE_CHECKING:
     from skippyd.ids import RunId
 
 
-TOKEN_EVERY_MS = 1_000
+TOKEN_EVERY_MS = 120
+"""How often a served run answers a token; the frames are what I9 is about."""
 
 NO_TERM = Term(0)
 
@@ -90,7 +91,8 @@ class Campaigner(Coordinator):
     runs: dict[str, RunGhost] = attrs.field(factory=dict)
     published: Run | None = None
     rounds: int = 0
-    rounds_at_heal: int = 0
+    rounds_at_calm: int = 0
+    _news_at_ms: dict[int, int] = attrs.field(factory=dict)
     _wake_at_ms: int | None = None
 
     def home_restarted(self) -> None:
@@ -150,7 +152,12 @@ class Campaigner(Coordinator):
     def peer_changed(self, node: Node, *, is_available: bool) -> None:
         """Hear that a node went or came."""
         change = PeerChanged(node.node_id, is_available)
-        self.tell_later(change, self.world.rng.randrange(100, 5_000))
+        now_ms = self.world.now_ms
+        at_ms = now_ms + self.world.rng.randrange(100, 5_000)
+        # What a watcher says about one node keeps its order, else old news would last.
+        at_ms = max(at_ms, self._news_at_ms.get(node.index, 0) + 1)
+        self._news_at_ms[node.index] = at_ms
+        self.tell_later(change, at_ms - now_ms)
 
     def _perform(self, effect: CampaignEffect) -> None:
         match effect:
@@ -171,7 +178,7 @@ class Campaigner(Coordinator):
     def _change_route(self, effect: ProveChain | PublishRoute | WithdrawRoute) -> None:
         match effect:
             case ProveChain(run):
-                self.world.schedule(1, Token(self, run, is_canary=True))
+                self.world.schedule(1, Token(self, run, is_canary=True).hops[0])
             case PublishRoute(run):
                 self._publish(run)
             case WithdrawRoute(run_id):
@@ -191,19 +198,19 @@ class Campaigner(Coordinator):
             self.broken("L0", f"{run.run_id} published without echo or proof")
         self.published = run
         self.tell_later(RoutePublished(run.run_id), 5)
-        self.world.schedule(TOKEN_EVERY_MS, Token(self, run, is_canary=False))
+        token = Token(self, run, is_canary=False)
+        self.world.schedule(TOKEN_EVERY_MS, token.hops[0])
 
     def token_ended(self, token: Token, failure: str | None) -> None:
         """A token came through, or something was in its way."""
-        run, run_id = token.run, token.run.run_id
         if token.is_canary:
+            run_id = token.run_id
             if failure is None and run_id in self.runs:
                 self.runs[run_id].is_proved = True
             event = ProofFailed(run_id, failure) if failure else ChainProved(run_id)
             self.tell_later(event, 1)
-        elif self.published is run:
-            again = Token(self, run, is_canary=False)
-            self.world.schedule(TOKEN_EVERY_MS, again)
+        elif self.published is token.run:
+            self.world.schedule(TOKEN_EVERY_MS, token.hops[0])
 
     # The ghost.
 

@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from skippyd.core.coordinator.memory import FenceRecord, Lease, PersistFence
 
 
-STAGES = 3
-MAJORITY = 2
-
 EARLY = Instant(UnixMs(1_000_000), 1_000)
 LATE = Instant(UnixMs(1_100_000), 101_000)
 LEASE_UNTIL = UnixMs(1_050_000)
@@ -62,6 +59,7 @@ _State = tuple[tuple[_StageState, ...], tuple[int, int], int, int, bool]
 class Scope:
     """How much may go wrong, and which terms the two coordinators use."""
 
+    stages: int = 3
     terms: tuple[int, int] = (1, 2)
     duplicates: int = 2
     crashes: int = 1
@@ -74,7 +72,9 @@ class _Local:
     """One stage: its disk, its memory, its runtime and what its ghost saw."""
 
     record: FenceRecord | None = None
+    memory: FenceRecord | None = None
     lease: Lease | None = None
+    is_leased: bool = False
     live: LoadStage | None = None
     is_ready: bool = False
     answered_term: int = 0
@@ -113,7 +113,7 @@ class Search:
         stage = (self._number(_Local()), 0b11, 0)
         scope = self.scope
         first: _State = (
-            (stage,) * STAGES,
+            (stage,) * scope.stages,
             (0, 0),
             scope.duplicates,
             scope.crashes,
@@ -152,7 +152,9 @@ class Search:
         for who in (0, 1):
             accepts = sum(stage[2] >> who & 1 for stage in stages)
             kind = LOAD if progress[who] == 0 else STOP
-            if progress[who] == 2 or (kind == LOAD and accepts < MAJORITY):
+            if progress[who] == 2 or (
+                kind == LOAD and accepts * 2 <= self.scope.stages
+            ):
                 continue
             if kind == STOP and who not in self.scope.stopping:
                 continue
@@ -220,7 +222,7 @@ class _Stage:
             instance_id="i",
             build_date_ns=0,
             quarantined_until_boottime_ms=None,
-            records={} if local.record is None else {MODEL_KEY: local.record},
+            records={} if local.memory is None else {MODEL_KEY: local.memory},
             leases={} if local.lease is None else {MODEL_KEY: local.lease},
         )
         self.durable = local.record
@@ -237,8 +239,8 @@ class _Stage:
         record = local.record
         if record is not None and record.claim is not None:
             self.ghost.claim_became_durable(record.claim, EARLY)
-        # A lease is held until the restart that forgets it; ends are worked out anew.
-        if local.lease is None:
+        # What the ghost knows of the lease is its own: a restart ended it, or not.
+        if not local.is_leased:
             self.ghost.lease_until_ms = None
 
     def do(self, kind: int, who: int, term: int) -> bool:
@@ -327,7 +329,9 @@ class _Stage:
         process = next(iter(self.ghost.processes), None)
         return _Local(
             record=self.durable,
+            memory=next(iter(self.fence.snapshot().records), None),
             lease=self.fence.lease_of(MODEL_KEY),
+            is_leased=self.ghost.lease_until_ms is not None,
             live=None if process is None else process.load,
             is_ready=process is not None and process.is_ready,
             answered_term=self.ghost.answered_term,

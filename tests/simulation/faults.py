@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import attrs
 
 from simulation.schedule import FaultKind
-from skippyd.core.coordinator.campaign_effects import PeerChanged
 
 
 if TYPE_CHECKING:
+    from simulation.campaigners import Campaigner
     from simulation.node import Node
     from simulation.schedule import Fault
     from simulation.world import World
@@ -69,13 +69,30 @@ class FaultDue:
         for campaigner in world.campaigners:
             if campaigner.home in (node, far):
                 peer = far if campaigner.home is node else node
-                lost = PeerChanged(peer.node_id, is_available=False)
-                found = PeerChanged(peer.node_id, is_available=True)
-                campaigner.tell_later(lost, NOTICED_CUT_MS)
-                campaigner.tell_later(found, fault.amount + 1)
+                lost = PeerNews(campaigner, peer, is_available=False)
+                found = PeerNews(campaigner, peer, is_available=True)
+                world.schedule(NOTICED_CUT_MS, lost)
+                world.schedule(fault.amount + 1, found)
 
     def __repr__(self) -> str:
         return f"FAULT {self.fault}"
+
+
+@attrs.define(eq=False, repr=False)
+class PeerNews:
+    """A long cut is noticed, or its end is."""
+
+    campaigner: Campaigner
+    peer: Node
+    is_available: bool
+
+    def happen(self) -> None:
+        """Tell the coordinator; a node that is down is not found again yet."""
+        is_there = self.is_available and self.peer.control is not None
+        self.campaigner.peer_changed(self.peer, is_available=is_there)
+
+    def __repr__(self) -> str:
+        return f"{self.campaigner.name}: news of {self.peer.node_id}"
 
 
 @attrs.define(eq=False, repr=False)
@@ -90,3 +107,18 @@ class Heal:
 
     def __repr__(self) -> str:
         return "HEAL"
+
+
+@attrs.define(eq=False, repr=False)
+class Calm:
+    """In liveness mode: from here on the rounds of the coordinators are counted."""
+
+    world: World
+
+    def happen(self) -> None:
+        """Begin to count."""
+        for campaigner in self.world.campaigners:
+            campaigner.rounds_at_calm = campaigner.rounds
+
+    def __repr__(self) -> str:
+        return "CALM"

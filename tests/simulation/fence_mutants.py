@@ -99,16 +99,6 @@ def _the_first(held: Lease, fresh: Lease) -> Lease:
     return held
 
 
-def _revive(
-    fence: ClaimFence,
-    claim: CoordinatorClaim,
-    accepted: CoordinatorClaim,
-    now: Instant,
-) -> RejectReason | None:
-    is_same = claim.is_same_identity(accepted)
-    return None if is_same else RejectReason.CONFLICTING_SAME_TERM
-
-
 def _accept_and_forget_stops(
     fence: ClaimFence, claim: CoordinatorClaim, now: Instant
 ) -> tuple[PersistFence, ...]:
@@ -255,7 +245,7 @@ FENCE_MUTANTS: tuple[Mutant, ...] = (
     Mutant("renewal: prolongs", changed(Lease, "renewed_by", _the_first)),
     Mutant(
         "renewal: duplicates revive nothing",
-        changed(ClaimFence, "_same_term_reason", _revive),
+        changed(ClaimFence, "_repeat_reason", lambda *_: None),
     ),
     Mutant(
         "early stops outlive a claim",

@@ -220,7 +220,7 @@ class NodeGhost:
 
     def frame_answered(self, term: int) -> None:
         """A stage of a run answers a frame."""
-        if term < self.answered_term:
+        if 0 < term < self.answered_term:
             self.broken("I9", f"a frame of {term} answered beside {self.answered_term}")
 
     def ended(self, process: GhostProcess) -> None:

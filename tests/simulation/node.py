@@ -289,7 +289,12 @@ class Node:
     def live_process(self, term: int, run_id: str) -> GhostProcess | None:
         """Return the process that answers frames of a run, ending or not."""
         for process in self.ghost.processes:
-            if process.is_ready and process.is_of(term, run_id):
+            load = process.load
+            if (
+                process.is_ready
+                and load.coordinator_term == term
+                and load.stage.run_id == run_id
+            ):
                 return process
         return None
 

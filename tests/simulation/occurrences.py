@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from skippyd.core.coordinator.campaign_effects import CampaignEvent
     from skippyd.core.coordinator.messages import LoadStage, Origin, Reply, Request
     from skippyd.core.coordinator.run import Run
+    from skippyd.ids import RunId
 
 
 class Occurrence(Protocol):
@@ -250,22 +251,40 @@ class CampaignNews:
 
 @attrs.define(eq=False, repr=False)
 class Token:
-    """A token on its way through the chain of one run; a canary proves the chain."""
+    """A token of one run; a canary proves the chain. The next token is this one again."""
 
     coordinator: Campaigner
     run: Run
     is_canary: bool
-    hop: int = 0
+    run_id: RunId = attrs.field(init=False)
     incarnation: int = attrs.field(init=False)
+    hops: tuple[TokenHop, ...] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self.run_id = self.run.run_id
         self.incarnation = self.coordinator.incarnation
+        node_of = self.coordinator.world.node_of
+        self.hops = tuple(
+            TokenHop(self, index, node_of(stage.node_id))
+            for index, stage in enumerate(self.run.plan.stages)
+        )
+
+
+@attrs.define(eq=False, repr=False)
+class TokenHop:
+    """A token reaches one stage of its chain."""
+
+    token: Token
+    index: int
+    node: Node
 
     def happen(self) -> None:
-        """Reach the next stage, or be done."""
-        coordinator = self.coordinator
-        if coordinator.incarnation == self.incarnation:
+        """Be answered and go on, or end there."""
+        coordinator = self.token.coordinator
+        if coordinator.incarnation == self.token.incarnation:
             coordinator.world.token_arrived(self)
 
     def __repr__(self) -> str:
-        return f"{self.coordinator.name}: token of {self.run.run_id} at hop {self.hop}"
+        token = self.token
+        what = "canary" if token.is_canary else "token"
+        return f"{self.node.node_id}: {what} of {token.run_id} at stage {self.index}"

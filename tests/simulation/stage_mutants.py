@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         LoadStage,
         Origin,
         PreparationStatus,
+        StopStage,
     )
 
 
@@ -92,6 +93,10 @@ def _is_fenced_by_term(claim: CoordinatorClaim, load: LoadStage) -> bool:
 
 def _is_fenced_whatever(claim: CoordinatorClaim, load: LoadStage) -> bool:
     return load.key == claim.key
+
+
+def _is_same_stage(stop: StopStage, load: LoadStage) -> bool:
+    return stop.stage == load.stage
 
 
 def _fence_nothing() -> tuple[Change, ...]:
@@ -163,6 +168,10 @@ STAGE_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a waiting claim may have lost",
         changed(StageControl, "_answer_waiting_claims", _answer_waiting_unchecked),
+    ),
+    Mutant(
+        "a stop is for the run, not for the stage's name",
+        changed(stages_module, "_is_same_run", _is_same_stage),
     ),
     Mutant(
         "a waiting claim is told in time",

@@ -197,6 +197,29 @@ def stop_of_a_waiting_load() -> None:
     expect(not node.frame("a", 10), "and never starts")
 
 
+def stop_ends_its_run_whatever_the_stage() -> None:
+    """A stop that names another stage of the run that lives here ends that one."""
+    node = OneNode()
+    node.serve("a", 10)
+    node.stop("a", 10, stage="stage-1")
+    node.wait(SECOND_MS)
+    expect(isinstance(node.reply(3), StageStopped), "it is answered")
+    expect(not node.frame("a", 10), "and nothing of the run lives")
+
+
+def late_claim_of_a_stopped_run() -> None:
+    """A claim that comes once more after its run was stopped ends nothing."""
+    node = OneNode()
+    node.claim("a", 10)
+    node.stop("a", 10)
+    node.load_unfenced("local-x", Origin.ADMIN)
+    node.wait(SECOND_MS)
+    expect(isinstance(node.reply(3), StageReady), "the model is free for a local load")
+    expect(is_refused(node.claim("a", 10)), "the run is over")
+    node.wait(SECOND_MS)
+    expect(node.frame("local-x", 0), "and the local stage serves on")
+
+
 def malformed_stops() -> None:
     """A stop without a term is local; what a node would keep is checked first."""
     node = OneNode()
@@ -256,6 +279,8 @@ STORIES: tuple[Callable[[], None], ...] = (
     slow_end_holds_the_accept_up,
     newer_claim_overtakes_a_waiting_one,
     stop_of_a_waiting_load,
+    stop_ends_its_run_whatever_the_stage,
+    late_claim_of_a_stopped_run,
     malformed_stops,
     preparations,
     cancelled_preparation_stays_cancelled,

@@ -25,6 +25,8 @@ class Sweep:
 
     event_counts: list[int] = attrs.field(factory=list)
     fault_counts: list[int] = attrs.field(factory=list)
+    control_counts: list[int] = attrs.field(factory=list)
+    frame_count: int = 0
     served_count: int = 0
     broken: list[Outcome] = attrs.field(factory=list)
     wall_s: float = 0.0
@@ -35,9 +37,9 @@ class Sweep:
         """Events that were checked, all schedules together."""
         return sum(self.event_counts)
 
-    def median_events(self) -> float:
-        """Events of the schedule in the middle."""
-        return statistics.median(self.event_counts)
+    def median_control_events(self) -> float:
+        """Events of the schedule in the middle, frames of served runs left out."""
+        return statistics.median(self.control_counts)
 
     def events_a_minute(self) -> float:
         """Checked events in a minute of processor time of one core."""
@@ -52,7 +54,9 @@ class Sweep:
             f"{count} schedules, {self.event_count} checked events in "
             f"{self.wall_s:.1f} s ({self.cpu_s:.1f} s of processor time), "
             f"{len(self.broken)} violations\n"
+            f"of these events {self.frame_count} are frames of served runs\n"
             f"events a schedule: {events}\n"
+            f"without frames: {_spread(self.control_counts)}\n"
             f"fault events a schedule: {faults}\n"
             f"served at the end: {self.served_count / count:.0%}"
         )
@@ -67,6 +71,8 @@ def sweep(seconds: float, *, first_seed: int = 0, is_liveness: bool = False) -> 
         outcome = run_seed(seed, is_liveness=is_liveness)
         result.event_counts.append(outcome.event_count)
         result.fault_counts.append(len(outcome.schedule.faults))
+        result.control_counts.append(outcome.event_count - outcome.frame_count)
+        result.frame_count += outcome.frame_count
         result.served_count += outcome.is_served
         if outcome.violation is not None:
             result.broken.append(outcome)

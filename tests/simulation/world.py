@@ -16,13 +16,13 @@ import attrs
 
 from simulation.campaigners import Campaigner
 from simulation.clocks import NodeClocks
-from simulation.faults import FaultDue, Heal
+from simulation.faults import Calm, FaultDue, Heal
 from simulation.ghost import InvariantBrokenError, NodeGhost
 from simulation.node import Node
 from simulation.occurrences import Delivery, ReplyDelivery, RequestLost
 from simulation.plans import MODEL_KEY, draw_plan
 from simulation.rogues import Rogue
-from simulation.schedule import HEAL_MS, FaultClass
+from simulation.schedule import CALM_MS, HEAL_MS, FaultClass
 from simulation.store import SimulatedStore
 from skippyd.ids import CoordinatorId, NodeId
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import random
 
     from simulation.coordinators import Coordinator
-    from simulation.occurrences import Occurrence, Token
+    from simulation.occurrences import Occurrence, TokenHop
     from simulation.schedule import Schedule
     from skippyd.core.coordinator.claim import ClaimKey
     from skippyd.core.coordinator.messages import LoadStage, Origin, Reply, Request
@@ -55,6 +55,7 @@ class World:
     rng: random.Random
     now_ms: int = 0
     event_count: int = 0
+    frame_count: int = 0
     key: ClaimKey = MODEL_KEY
     is_healed: bool = False
     checks_all: bool = False
@@ -87,6 +88,7 @@ class World:
             self.schedule(fault.at_ms, FaultDue(self, fault))
         if schedule.is_liveness:
             self.schedule(HEAL_MS, Heal(self))
+            self.schedule(CALM_MS, Calm(self))
 
     def _add_node(self, index: int) -> None:
         node_id = NodeId(f"n{index}")
@@ -133,9 +135,12 @@ class World:
             self.event_count += 1
             trace.append((at_ms, occurrence))
             occurrence.happen()
-            for node in self.nodes if self.checks_all else touched:
-                node.check()
-            touched.clear()
+            if self.checks_all:
+                touched.extend(self.nodes)
+            if touched:
+                for node in touched:
+                    node.check()
+                touched.clear()
 
     def pass_time(self, duration_ms: int) -> None:
         """Let only what is due within a while happen; for stories."""
@@ -227,27 +232,25 @@ class World:
             lost = RequestLost(coordinator, coordinator.incarnation, number)
             self.schedule(self.rng.randrange(500, 10_000), lost)
 
-    def token_arrived(self, token: Token) -> None:
+    def token_arrived(self, hop: TokenHop) -> None:
         """A token reaches a stage: it goes on, or ends with a failure."""
-        run = token.run
-        stages = run.plan.stages
-        node = self._nodes_by_id[stages[token.hop].node_id]
+        token, node = hop.token, hop.node
+        failure: str | None = None
         if node.control is None:
-            failure: str | None = f"{node.node_id} is gone"
-        elif not node.is_running(token):
+            failure = f"{node.node_id} is gone"
+        elif not node.is_running(hop):
             return
-        elif node.live_process(run.term, run.run_id) is None:
+        elif node.live_process(token.run.term, token.run_id) is None:
             failure = f"{node.node_id} does not serve this run"
         else:
-            node.ghost.frame_answered(run.term)
-            failure = None
-        if failure is None and token.hop + 1 < len(stages):
-            token.hop += 1
-            following = self._nodes_by_id[stages[token.hop].node_id]
-            if not self._is_cut(node, following):
-                self.schedule(self._draw_delay(), token)
-                return
-            failure = "the wire is cut"
+            node.ghost.frame_answered(token.run.term)
+            self.frame_count += 1
+            if hop.index + 1 < len(token.hops):
+                following = token.hops[hop.index + 1]
+                if not self._is_cut(node, following.node):
+                    self.schedule(self._draw_delay(), following)
+                    return
+                failure = "the wire is cut"
         token.coordinator.token_ended(token, failure)
 
     # What the shells need to know.
@@ -330,8 +333,6 @@ class World:
         self.is_healed = True
         self._trouble = 0.0
         self.cuts.clear()
-        for campaigner in self.campaigners:
-            campaigner.rounds_at_heal = campaigner.rounds
         for node in self.nodes:
             node.paused_until_ms = node.clogged_until_ms = 0
             node.disarm()

@@ -11,7 +11,9 @@ their order. Three things live side by side:
 
 A run that another coordinator serves stays: this one stands by, unless that
 coordinator is known to be gone, its lease has run out, or the plan may replace it.
-A fenced coordinator withdraws at once and stands by, it does not fight back.
+A fenced coordinator withdraws at once and stands by, it does not fight back. The
+stages of a coordinator that came back without its memory are left alone until their
+lease ends, four hours at most: an operator who knows better says `may_replace`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ MAX_LEASE_UNTIL_UNIX_MS = 2**63
 """The store keeps leases as signed 64-bit integers."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, cache_hash=True)
 class ClaimKey:
     """The model artifact that a claim is about; a fence remembers one claim a key."""
 

@@ -52,7 +52,7 @@ class PreparationState(Enum):
     CANCELLED = "CANCELLED"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, cache_hash=True)
 class StageKey:
     """Which stage of which run; commands about a stage are matched by it."""
 

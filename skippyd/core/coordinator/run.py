@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 
 import attrs
@@ -71,7 +72,7 @@ class Run:
     term: Term
     shutdown_generation: int
 
-    @property
+    @functools.cached_property
     def run_id(self) -> RunId:
         """The id of the run; replans carry their generation (skippy-facts 3.4).
 

@@ -22,8 +22,8 @@ DEFAULT_LANES = 4
 LANES_MAX = 256
 """Sequence ids one llama.cpp context can tell apart."""
 
-CONTEXT_STEPS = tuple(2**power for power in range(17, 8, -1))
-"""131072 down to 512: the contexts tried below the native one."""
+CONTEXT_STEPS = (131_072, 65_536)
+"""Contexts tried below the native one; smaller powers are below every floor."""
 
 
 @attrs.frozen(kw_only=True)

@@ -212,7 +212,8 @@ class StageContext:
         settings = self.settings
         params = llama().llama_context_default_params()
         params.n_ctx = settings.ctx_size
-        params.n_batch = settings.n_batch
+        # llama.cpp aborts when a batch cannot hold one row of every sequence.
+        params.n_batch = max(settings.n_batch, settings.lane_count)
         params.n_ubatch = settings.n_ubatch
         params.n_seq_max = settings.lane_count
         params.n_threads = params.n_threads_batch = settings.n_threads

@@ -12,6 +12,7 @@ from skippyd.core.topology.explain import (
     Verdict,
     explain_plan,
 )
+from skippyd.ids import NodeId
 from skippyd.units import GIB
 from support.topologies import (
     QWEN_480B,
@@ -158,3 +159,33 @@ def test_what_does_not_fit_has_no_estimate() -> None:
 def test_without_latencies_there_are_no_estimates() -> None:
     attempts = explained(ask(base_model(), equal_nodes(3, 23))).attempts
     assert {attempt.estimate_us for attempt in attempts} == {None}
+
+
+def test_the_next_larger_context_may_be_the_only_one() -> None:
+    why = explained(ask(base_model(262_144), equal_nodes(1, 48.5)))
+    assert shape(why.larger_context) == (262_144, 1, "does not fit")
+
+
+def test_every_attempt_takes_the_nearest_node_that_holds_it() -> None:
+    nodes = tuple(
+        attrs.evolve(node, latency_us=latency)
+        for node, latency in zip(gib_nodes(far=90, near=80), (50, 1), strict=True)
+    )
+    attempts = explained(ask(base_model(262_144), nodes)).attempts
+    alone = [attempt for attempt in attempts if len(attempt.stages) == 1]
+
+    assert [attempt.context_length for attempt in alone] == [262_144, 131_072, 65_536]
+    assert {attempt.stages[0].node_id for attempt in alone} == {"near"}
+    assert {attempt.estimate_us for attempt in alone} == {1}
+
+
+def test_an_attempt_that_fills_a_node_to_the_last_byte_fits() -> None:
+    """One node holds both layers; a second one would hold exactly one."""
+    model = attrs.evolve(base_model(), layer_count=2, weight_bytes=2 * GIB)
+    (large,) = gib_nodes(a=40)
+    exact = attrs.evolve(large, node_id=NodeId("b"), vram_bytes=GIB + 32_768 * 65_536)
+    chosen, beside = explained(ask(model, (large, exact))).attempts
+
+    assert shape(chosen) == (65_536, 1, "chosen")
+    assert shape(beside) == (65_536, 2, "fits")
+    assert beside.smallest_margin_bytes == 0

@@ -196,12 +196,14 @@ def test_a_lone_node_falls_back_to_the_context_that_holds_a_tied_matrix_once() -
 
 
 def test_of_two_ways_to_load_the_larger_context_wins() -> None:
-    """A chain at 64k holds the matrix twice; one node alone reaches 128k."""
+    """With the matrix counted twice 64k fits, counted once 128k does."""
     shape = attrs.evolve(model(100, 100), native_context=262_144)
-    sizes = {"a": 2 * (131_072 + 100) + 140_000, "b": 70_000}
-    request = question(shape, sizes)
-    answer = plan_with_matrices(request, tied(139_000))
+    request = question(shape, {"a": 2 * (262_144 + 100), "b": 250_000})
+    twice = planned(counted_request(request, tied(150_000)))
+    answer = plan_with_matrices(request, tied(150_000))
 
+    assert planned(request).context_length == 262_144
+    assert twice.context_length == 65_536
     assert isinstance(answer, TopologyPlan)
     assert answer.context_length == 131_072
     assert ranges(answer) == [("a", 0, 2)]

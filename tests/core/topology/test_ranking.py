@@ -5,6 +5,7 @@ import math
 import pytest
 
 from skippyd.core.topology.ranking import (
+    _with_widest_margin,
     assumed_latencies,
     best_by_context,
     best_by_latency,
@@ -158,3 +159,29 @@ def test_a_stage_that_is_not_there_never_runs_short() -> None:
     left = margins(candidate, layer_prefix(model, 65_536))
 
     assert left == (GIB - 65_536, 9 * GIB - 65_536, math.inf)
+
+
+def test_only_sets_with_the_widest_margin_are_balanced() -> None:
+    """Balancing costs far more than the test for a margin."""
+    prefix = (0, GIB, 2 * GIB, 3 * GIB, 4 * GIB)
+    sets = [
+        gib_nodes(a=2, b=2),  # 0 left on each
+        gib_nodes(c=3, d=3),  # 1
+        gib_nodes(e=5),  # 1
+        gib_nodes(f=3, g=2),  # 0
+    ]
+
+    assert _with_widest_margin(sets, prefix) == [sets[1], sets[2]]
+    assert _with_widest_margin(sets[1:], prefix) == [sets[1], sets[2]]
+    assert _with_widest_margin([sets[0], sets[3]], prefix) == [sets[0], sets[3]]
+
+
+def test_a_margin_of_one_byte_is_wider_than_none() -> None:
+    prefix = (0, 10, 20)
+    nodes = [
+        (Node(node_id=NodeId(f"n{size}"), vram_bytes=size),) for size in (20, 21, 22)
+    ]
+
+    assert _with_widest_margin(nodes[:2], prefix) == [nodes[1]]
+    assert _with_widest_margin(nodes, prefix) == [nodes[2]]
+    assert _with_widest_margin(nodes[:1], prefix) == [nodes[0]]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from skippyd.core.topology.request import ModelShape, Node
+from skippyd.core.topology.request import ModelShape, Node, PlanRequest
 from skippyd.ids import NodeId
 from skippyd.units import GIB
 from support.topologies import QWEN_480B, ask, base_model, equal_nodes
@@ -115,3 +115,7 @@ def test_lanes_are_four_unless_overridden(asked: int | None, expected: int) -> N
 def test_a_plan_has_at_least_one_stage(asked: int, expected: int) -> None:
     request = ask(base_model(), equal_nodes(1, 80), min_nodes=asked)
     assert expected == request.stages_min
+
+
+def test_one_stage_is_enough_unless_more_are_asked_for() -> None:
+    assert PlanRequest(model=base_model(), nodes=()).min_nodes == 1

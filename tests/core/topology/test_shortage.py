@@ -143,3 +143,21 @@ def test_of_equal_shortages_the_one_on_fewer_nodes_is_shown() -> None:
 def test_no_more_nodes_are_tried_than_there_are_layers() -> None:
     nodes = equal_nodes(5, 2)
     assert len(nearest_arrangement(nodes, ask(uneven_model(3, 3), nodes), 65_536)) == 2
+
+
+def test_a_shortage_smaller_by_one_byte_is_nearer() -> None:
+    """Both layers on one node miss 3 bytes, the heavy one alone misses 2."""
+    model = ModelShape(
+        native_context=1,
+        layer_count=2,
+        weight_bytes=11,
+        kv_bytes_per_token=1,
+        layer_weight_bytes=(11, 0),
+    )
+    nodes = tuple(
+        Node(node_id=NodeId(name), vram_bytes=size)
+        for name, size in (("a", 10), ("b", 9))
+    )
+    stages = nearest_arrangement(nodes, ask(model, nodes), 1)
+
+    assert [stage.remaining_bytes for stage in stages] == [-2, 8]

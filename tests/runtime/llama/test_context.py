@@ -104,6 +104,19 @@ def test_sequences_batched_together_are_exact_at_random_cuts(
         assert len({row.tobytes() for row in expected}) == len(expected)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ZOO)
+def test_every_random_model_is_exact_at_every_cut(
+    zoo: dict[str, GgufModel], name: str
+) -> None:
+    model = zoo[name]
+    with ContextChain.unsplit(model.path, SETTINGS) as whole:
+        expected = rows_of(whole)
+    for cut in range(1, model.layer_count):
+        with ContextChain.of_slices(model, (cut,), SETTINGS) as chain:
+            assert rows_of(chain) == expected
+
+
 def test_cache_types_change_the_logits(zoo: dict[str, GgufModel]) -> None:
     """So that the comparison above compares something.
 
@@ -138,6 +151,21 @@ def test_a_batch_above_the_micro_batch_is_captured_whole(tiny: GgufModel) -> Non
     with ContextChain.of_slices(tiny, (2, 3), settings) as chain:
         [found] = chain.decode([part])
     assert found.tobytes() == expected.tobytes()
+
+
+def test_a_batch_may_be_smaller_than_the_lanes(tiny: GgufModel) -> None:
+    """llama.cpp would end the process: one row of every sequence has to fit."""
+    settings = attrs.evolve(SETTINGS, n_batch=1, n_ubatch=1, lane_count=64)
+    found = []
+    for lanes in (1, 64):
+        settings = attrs.evolve(settings, lane_count=lanes)
+        with ContextChain.of_slices(tiny, (3,), settings) as chain:
+            parts = [
+                attrs.evolve(by_token(position=p, tokens=[token]), wants_logits=True)
+                for p, token in enumerate(PROMPT[:5])
+            ]
+            found.append([chain.decode([part])[0].tobytes() for part in parts])
+    assert found[0] == found[1]
 
 
 # ---- what is refused -------------------------------------------------------------

@@ -14,61 +14,23 @@ import attrs
 import numpy as np
 import pytest
 
-from skippyd.core.generation.draw import DrawSampler, draw_seed
 from skippyd.core.wire.sampling import SamplingBlock
-from skippyd.runtime.failures import SamplingError
 from skippyd.runtime.llama.bindings import llama
-from skippyd.runtime.llama.context import BatchPart
 from skippyd.runtime.llama.sampler import SamplerChain
-from skippyd.runtime.settings import EngineSettings
-from support.engine_chain import ContextChain
+from support.drawing import HISTORY, PLAIN, draws, last_logits
 from support.tiny_tokenizer import token_id
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
     import numpy.typing as npt
 
-    from skippyd.model.gguf_model import GgufModel
     from skippyd.runtime.llama.context import StageContext
 
     Rows = npt.NDArray[np.float32]
 
 pytestmark = pytest.mark.native
-
-SETTINGS = EngineSettings(ctx_size=256)
-HISTORY = [int(t) for t in np.random.default_rng(4).integers(32, 120, 24)]
-PLAIN = SamplingBlock(flags=1, seed=11, temperature=1.0)
-
-
-@pytest.fixture
-def context(talking: GgufModel) -> Iterator[StageContext]:
-    """A context that has read the history: its last row is to be drawn from."""
-    with ContextChain.of_slices(talking, (), SETTINGS) as chain:
-        part = BatchPart(sequence=0, position=0, tokens=HISTORY, wants_logits=True)
-        chain.decode([part])
-        yield chain.contexts[0]
-
-
-def draws(
-    context: StageContext,
-    block: SamplingBlock | None,
-    count: int = 1,
-    history: Sequence[int] = (*HISTORY,),
-) -> list[int]:
-    """Draw from the last row as if it stood at `count` positions one after another."""
-    found = []
-    for extra in range(count):
-        chain = SamplerChain(block, context)
-        found.append(chain.draw(len(HISTORY) - 1, [*history, *([0] * extra)]))
-        chain.close()
-    return found
-
-
-def last_logits(context: StageContext) -> npt.NDArray[np.float64]:
-    row: npt.NDArray[np.float64] = context.logits(len(HISTORY) - 1).astype(np.float64)
-    return row
 
 
 def probabilities(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -299,155 +261,3 @@ def test_dry_breaks_a_repetition(context: StageContext) -> None:
     dry = attrs.evolve(greedy, dry_multiplier=50.0, dry_penalty_last_n=-1)
     assert draws(context, greedy, history=loop) == [best]
     assert draws(context, dry, history=loop)[0] != best
-
-
-# ---- draws and their seeds ---------------------------------------------------------
-
-
-def reference_draw(context: StageContext, seed: int, xtc: int | None = None) -> int:
-    """One draw by a chain made for it alone with plain llama.cpp calls."""
-    chain = llama().llama_sampler_chain_init(
-        llama().llama_sampler_chain_default_params()
-    )
-    if xtc is not None:
-        link = llama().llama_sampler_init_xtc(0.5, 0.001, 1, xtc)
-        llama().llama_sampler_chain_add(chain, link)
-    llama().llama_sampler_chain_add(chain, llama().llama_sampler_init_dist(seed))
-    row = len(HISTORY) - 1
-    token = int(llama().llama_sampler_sample(chain, context.pointer, row))
-    llama().llama_sampler_free(chain)
-    return token
-
-
-def test_each_draw_has_the_seed_of_its_position(context: StageContext) -> None:
-    """Contract, "Wire": one seed a draw, from (seed, choice, position, sampler)."""
-    expected = [
-        reference_draw(context, draw_seed(11, 0, position, DrawSampler.DISTRIBUTION))
-        for position in range(len(HISTORY), len(HISTORY) + 12)
-    ]
-    assert draws(context, PLAIN, 12) == expected
-    assert len(set(expected)) > 6
-
-
-def test_xtc_is_reseeded_apart_from_the_draw(context: StageContext) -> None:
-    block = attrs.evolve(PLAIN, xtc_probability=0.5, xtc_threshold=0.001)
-    expected = [
-        reference_draw(
-            context,
-            draw_seed(11, 0, position, DrawSampler.DISTRIBUTION),
-            draw_seed(11, 0, position, DrawSampler.XTC),
-        )
-        for position in range(len(HISTORY), len(HISTORY) + 12)
-    ]
-    assert draws(context, block, 12) == expected
-    assert expected != draws(context, PLAIN, 12)
-
-
-def test_a_chain_that_goes_on_draws_as_one_made_anew(context: StageContext) -> None:
-    """Resuming accepts the history first: penalties and draws are the same."""
-    block = attrs.evolve(
-        EVERYTHING, frequency_penalty=0.8, temperature=1.0, penalty_last_n=16
-    )
-    row = len(HISTORY) - 1
-    going = SamplerChain(block, context)
-    tokens = list(HISTORY)
-    for _ in range(10):
-        tokens.append(going.draw(row, tokens))
-    for kept in (1, 4, 9):
-        resumed = SamplerChain(block, context)
-        told = list(HISTORY) + tokens[len(HISTORY) : len(HISTORY) + kept]
-        while len(told) < len(tokens):
-            told.append(resumed.draw(row, told))
-        assert told == tokens
-        resumed.close()
-    going.close()
-
-
-def test_a_rewound_chain_forgets_what_it_accepted(context: StageContext) -> None:
-    block = attrs.evolve(PLAIN, presence_penalty=5.0)
-    row = len(HISTORY) - 1
-    chain = SamplerChain(block, context)
-    first = chain.draw(row, HISTORY)
-    for other in ([*HISTORY, 50, 51], [*HISTORY, first]):
-        chain.draw(row, other)
-        chain.rewind()
-        assert chain.draw(row, HISTORY) == first
-    chain.draw(row, [*HISTORY, 50])  # another token than the drawn one was fed
-    fresh = SamplerChain(block, context)
-    told = [*HISTORY, 50, 51]
-    assert chain.draw(row, told) == fresh.draw(row, told)
-    fresh.close()
-    chain.close()
-    chain.close()
-
-
-# ---- what is refused ---------------------------------------------------------------
-
-NAN, INFINITE = math.nan, math.inf
-REFUSED = {
-    "mirostat": (attrs.evolve(PLAIN, mirostat_mode=1), "mirostat is not supported yet"),
-    "unknown name": (
-        attrs.evolve(PLAIN, samplers=("top_k", "luck")),
-        "unknown sampler 'luck'; known: penalties, dry, ",
-    ),
-    "bias above": (
-        attrs.evolve(PLAIN, logit_bias=((264, 1.0),)),
-        r"logit_bias names a token outside 0\.\.263",
-    ),
-    "bias below": (attrs.evolve(PLAIN, logit_bias=((-1, 1.0),)), "outside"),
-    "bias nan": (attrs.evolve(PLAIN, logit_bias=((4, NAN),)), "token 4 is nan"),
-    "bias inf": (attrs.evolve(PLAIN, logit_bias=((4, INFINITE),)), "token 4 is inf"),
-    "temperature": (attrs.evolve(PLAIN, temperature=NAN), "temperature is nan"),
-    "top_p": (attrs.evolve(PLAIN, top_p=INFINITE), "top_p is inf; it has to be finite"),
-    "penalty": (
-        attrs.evolve(PLAIN, frequency_penalty=-INFINITE),
-        "frequency_penalty is -inf",
-    ),
-    "repeat": (attrs.evolve(PLAIN, repeat_penalty=0.0), r"repeat_penalty is 0\.0"),
-}
-
-
-@pytest.mark.parametrize("what", REFUSED)
-def test_a_block_that_is_not_served_is_refused_by_name(
-    context: StageContext, what: str
-) -> None:
-    block, words = REFUSED[what]
-    with pytest.raises(SamplingError, match=words.replace("finite", "a finite")):
-        SamplerChain(block, context)
-
-
-def test_a_token_may_be_forbidden_for_ever(context: StageContext) -> None:
-    best = int(last_logits(context).argmax())
-    block = attrs.evolve(
-        PLAIN, temperature=0.0, logit_bias=((best, -INFINITE), (3, -100.0))
-    )
-    assert draws(context, block)[0] != best
-
-
-EXTREMES = [
-    {"top_k": -5},
-    {"top_k": 2**31 - 1},
-    {"top_p": -1.0},
-    {"top_p": 0.0},
-    {"min_p": 9.0},
-    {"typical_p": 0.0},
-    {"top_nsigma": 1e-30},
-    {"temperature": 3e38},
-    {"temperature": 1e-38},
-    {"dynatemp_range": 1e30},
-    {"xtc_probability": 2.0, "xtc_threshold": -1.0},
-    {"frequency_penalty": 3e38},
-    {"repeat_penalty": 1e-30, "penalty_last_n": 2**31 - 1},
-    {"dry_multiplier": 1.0, "dry_penalty_last_n": 2**31 - 1},
-    {"dry_multiplier": 1.0, "dry_base": 0.0, "dry_allowed_length": -9},
-    {"dry_multiplier": 1.0, "dry_sequence_breakers": ()},
-]
-
-
-@pytest.mark.parametrize("values", EXTREMES)
-def test_extreme_values_draw_a_token_of_the_vocabulary(
-    context: StageContext, values: dict[str, object]
-) -> None:
-    """They come from the wire: no size is allocated by them, no process ends."""
-    block = SamplingBlock(**{"flags": 1, "seed": 2, **values})  # type: ignore[arg-type]
-    assert all(0 <= token < 264 for token in draws(context, block, 3))
