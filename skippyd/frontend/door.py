@@ -32,6 +32,7 @@ from skippyd.core.openai.requests import is_same_model
 from skippyd.core.openai.responses import json_bytes, model_document, model_list
 from skippyd.core.openai.sse import PING, error_events
 from skippyd.errors import FailureCode
+from skippyd.frontend.door_measuring import PassageMeter
 from skippyd.frontend.door_upstream import (
     UpstreamExchange,
     UpstreamLostError,
@@ -51,8 +52,9 @@ from skippyd.units import KIB, MIB
 
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from skippyd.core.telemetry.span import Span
     from skippyd.frontend.door_keys import DoorKeys
     from skippyd.frontend.door_routes import DoorRoute, DoorRoutes
     from skippyd.net.http_exchange import Exchange
@@ -96,6 +98,7 @@ class _Passage:
     request_id: str
     heard_s: float = attrs.field(factory=trio.current_time)
     failure: Exception | None = None
+    meter: PassageMeter = attrs.Factory(PassageMeter)
 
 
 @attrs.define
@@ -105,12 +108,14 @@ class Door:
     Args:
         created_unix_s: Said of every model: when this door opened.
         keys: Who may come in; None on loopback only.
+        record: Told of each request that was passed on.
     """
 
     _routes: DoorRoutes
     created_unix_s: int
     keys: DoorKeys | None = None
     paces: DoorPaces = attrs.Factory(DoorPaces)
+    record: Callable[[Span], None] = lambda _span: None
 
     async def __call__(self, request: HttpRequest, exchange: Exchange) -> None:
         """Answer one request; refusals become OpenAI's error envelope."""
@@ -204,6 +209,8 @@ class Door:
                 await self._relay_watched(passage, route, upstream)
             finally:
                 await upstream.aclose()
+        is_lost = passage.failure is not None
+        self.record(passage.meter.ended(route, is_lost=is_lost))
         if passage.failure is not None:
             raise passage.failure
 
@@ -254,10 +261,12 @@ class Door:
 
     async def _relay(self, passage: _Passage, upstream: UpstreamExchange) -> None:
         head = await upstream.read_head()
+        passage.meter.begun(head.status)
         kept = [(k, head.headers[k]) for k in _KEPT_HEADERS if k in head.headers]
         headers = (*kept, id_header(passage.request_id))
         if head.status != _HTTP_OK or not head.is_stream:
             body = await upstream.read_body(ANSWER_MAX_BYTES)
+            passage.meter.answer(body)
             response = HttpResponse(head.status, body, headers)
             await passage.exchange.respond(response)
             return
@@ -267,6 +276,7 @@ class Door:
         while piece := await upstream.read_piece():
             passage.heard_s = trio.current_time()
             await passage.exchange.write(piece)
+            passage.meter.piece(piece)
         await passage.exchange.end_stream()
 
     async def _watch(
@@ -295,6 +305,7 @@ async def serve_door(
     keys: DoorKeys | None = None,
     limits: HttpLimits | None = None,
     paces: DoorPaces | None = None,
+    record: Callable[[Span], None] = lambda _span: None,
     task_status: trio.TaskStatus[HttpServer] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve the front door until drained or cancelled; start it with `nursery.start`.
@@ -308,9 +319,10 @@ async def serve_door(
         keys: Who may come in; None on loopback only.
         limits: What clients may cost; None takes the defaults.
         paces: How long it waits; None takes the defaults.
+        record: Told of each request that was passed on.
         task_status: Gets the server.
     """
-    door = Door(routes, created_unix_s, keys, paces or DoorPaces())
+    door = Door(routes, created_unix_s, keys, paces or DoorPaces(), record)
     await serve_http(
         listeners,
         door,

@@ -44,6 +44,22 @@ def test_rates_count_request_summaries_only() -> None:
     assert found.ttft == Quantiles(count=2, p50_us=50_000, p95_us=70_000, max_us=70_000)
 
 
+def test_a_request_that_two_parts_saw_counts_once() -> None:
+    """The first stage leaves a summary, the door that passed it on its times."""
+    passed = span(
+        SpanName.OPENAI_HTTP_REQUEST,
+        0,
+        1,
+        {Attribute.TPOT_MS: 10, Attribute.COMPLETION_TOKENS: 20},
+    )
+    both = figures((request(200, 100, 20, 50), passed), MINUTE_NS)
+    assert both.requests_per_minute == 1
+    assert both.tpot.p50_us == 10_000
+    alone = figures((passed,), MINUTE_NS)
+    assert alone.requests_per_minute == 1
+    assert alone.completion_tokens_per_s == pytest.approx(1 / 3)
+
+
 def test_waits_are_taken_from_every_span_and_the_queue_from_the_last() -> None:
     spans = tuple(
         span(
