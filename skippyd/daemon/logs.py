@@ -32,6 +32,13 @@ LONGEST_MESSAGE = 8_192
 STAGE_LOGGER = "skippyd.stage"
 ROOT_LOGGER = "skippyd"
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+STAGE_LINE = re.compile(r"\S{20,32}Z (DEBUG|INFO|WARNING|ERROR) (.*)", re.DOTALL)
+STAGE_LEVELS = {
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARNING": logging.WARNING,
+    "ERROR": logging.ERROR,
+}
 PRIORITIES = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 """Of sd-daemon: error, warning, informational; what is less is debug, 7."""
 
@@ -162,8 +169,11 @@ def start_logging(level: str, environment: Mapping[str, str]) -> LogRing:
 
 
 def stage_line(name: str, pid: int, line: str) -> None:
-    """Log one line that a stage process wrote."""
-    logging.getLogger(f"{STAGE_LOGGER}.{name}").info("pid=%d %s", pid, line)
+    """Log one line that a stage process wrote, as grave as that one says it is."""
+    level, text = logging.INFO, line
+    if (found := STAGE_LINE.match(line)) is not None:
+        level, text = STAGE_LEVELS[found[1]], found[2]
+    logging.getLogger(f"{STAGE_LOGGER}.{name}").log(level, "pid=%d %s", pid, text)
 
 
 def set_level(level: str) -> None:

@@ -106,14 +106,20 @@ def test_a_process_writes_each_line_once_and_keeps_it() -> None:
         "set_level('debug')\n"
         "logging.getLogger('skippyd.daemon').debug('seen')\n"
         "stage_line('stage-1', 7, 'loading')\n"
+        "line = '2025-11-30T02:00:00.250Z WARNING skippyd.chain lost'\n"
+        "stage_line('stage-1', 7, line)\n"
         "print([line.message for line in ring.after(0, 9)[0]])\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert done.stdout == "['event=ready', 'seen', 'pid=7 loading']\n"
+    assert (
+        done.stdout
+        == "['event=ready', 'seen', 'pid=7 loading', 'pid=7 skippyd.chain lost']\n"
+    )
     assert [line.partition("level=")[2] for line in done.stderr.splitlines()] == [
         'info source=daemon msg="event=ready"',
         "debug source=daemon msg=seen",
         'info source=stage.stage-1 msg="pid=7 loading"',
+        'warning source=stage.stage-1 msg="pid=7 skippyd.chain lost"',
     ]

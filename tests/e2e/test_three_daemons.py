@@ -122,7 +122,8 @@ def test_three_daemons_serve_one_model_lose_a_node_and_lose_their_coordinator(
     first_stage = _stages(atlas)["atlas"]
     atlas.signal(signal.SIGSTOP)
     until(lambda: borea.sees()["atlas"] != "ok", "atlas is missed", within_s=25)
-    assert borea.answer(model, PROMPT, TOKENS) == unsplit_answer
+    route = borea.ask("status")["run"]["route"]
+    assert borea.answer(model, PROMPT, TOKENS, at=route) == unsplit_answer
     os.kill(first_stage, signal.SIGKILL)
     until(
         lambda: _run_id(borea) not in {None, second_run}, "it is adopted", within_s=120

@@ -195,8 +195,15 @@ class Daemon:
         """Health of every node by its name."""
         return {row["name"]: row["health"] for row in self.ask("nodes")["items"]}
 
-    def answer(self, model: str, prompt: str, tokens: int) -> str:
-        """Ask a question at its front door.
+    @property
+    def door(self) -> str:
+        """Base URL of its front door."""
+        return f"http://127.0.0.1:{self.door_port}/v1"
+
+    def answer(
+        self, model: str, prompt: str, tokens: int, *, at: str | None = None
+    ) -> str:
+        """Ask a question at its front door, or at another base URL.
 
         Raises:
             urllib.error.HTTPError: It is refused.
@@ -208,7 +215,7 @@ class Daemon:
             "temperature": 0,
         }
         request = urllib.request.Request(
-            f"http://127.0.0.1:{self.door_port}/v1/chat/completions",
+            f"{at or self.door}/chat/completions",
             data=json.dumps(body).encode(),
             headers={"content-type": "application/json"},
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from skippyd.daemon.view import DaemonView
 
 
-def node_config(folder: Path, **tables: object) -> DaemonConfig:
+def node_config(folder: Path, **tables: Any) -> DaemonConfig:
     """A configuration whose files lie in a folder and whose ports are free ones."""
     config = DaemonConfig(
         node=NodeTable(name=folder.name, state_dir=str(folder / "state")),
@@ -41,7 +41,7 @@ def node_config(folder: Path, **tables: object) -> DaemonConfig:
 async def a_node(
     folder: Path,
     environment: Mapping[str, str] | None = None,
-    **tables: object,
+    **tables: Any,
 ) -> AsyncIterator[DaemonView]:
     """A running node."""
     folder.mkdir(exist_ok=True)  # noqa: ASYNC240 - a test folder
