@@ -89,10 +89,11 @@ class RequestMeter:
         if self._first_ns is not None and self._last_ns is not None:
             ttft_ns = self._first_ns - self.started_unix_ns
             measured[Attribute.TTFT_MS] = max(0, ttft_ns) / NS_PER_MS
+            # An event may hold several tokens: the stated usage knows better.
+            steps = max(completion, self._token_count) - 1
             if self._token_count > 1:
                 between_ns = max(0, self._last_ns - self._first_ns)
-                tpot_ms = between_ns / (self._token_count - 1) / NS_PER_MS
-                measured[Attribute.TPOT_MS] = tpot_ms
+                measured[Attribute.TPOT_MS] = between_ns / steps / NS_PER_MS
         return span(
             SpanName.OPENAI_HTTP_REQUEST,
             self.started_unix_ns,

@@ -46,6 +46,14 @@ def test_stated_usage_counts_more_than_events() -> None:
     assert Attribute.TPOT_MS not in span.attributes
 
 
+def test_events_that_hold_several_tokens_do_not_slow_the_figures() -> None:
+    meter = RequestMeter(START, 200)
+    meter.piece(TOKEN, START + 10 * MS)
+    meter.piece(TOKEN + USAGE, START + 30 * MS)
+    span = meter.finished(START + 31 * MS, {})
+    assert span.attributes[Attribute.TPOT_MS] == 10.0
+
+
 def test_an_answer_that_comes_whole_tells_its_tokens_only() -> None:
     meter = RequestMeter(START, 200)
     body = b'{"text":"' + b"x" * 10_000
