@@ -8,7 +8,6 @@ that has begun.
 
 from __future__ import annotations
 
-import json
 import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -27,11 +26,11 @@ from skippyd.core.openai.errors import (
     timed_out,
     unavailable,
 )
-from skippyd.core.openai.json_body import parse_json_object
 from skippyd.core.openai.requests import is_same_model
 from skippyd.core.openai.responses import json_bytes, model_document, model_list
 from skippyd.core.openai.sse import PING, error_events
 from skippyd.errors import FailureCode
+from skippyd.frontend.door_bodies import model_of, reason_in
 from skippyd.frontend.door_measuring import PassageMeter
 from skippyd.frontend.door_upstream import (
     UpstreamExchange,
@@ -71,7 +70,6 @@ SILENCE_S = 630.0
 LOST_SILENCE_S = 2.0
 LOOK_S = 0.5
 ANSWER_MAX_BYTES = 32 * MIB
-_PARSED_IN_THREAD_BYTES = 256 * KIB
 _HTTP_OK = 200
 _MODELS = "/v1/models"
 _GENERATIONS = ("/v1/chat/completions", "/v1/completions")
@@ -122,6 +120,8 @@ class Door:
         passage = _Passage(request, exchange, request_id_of(request))
         try:
             await self._dispatch(passage)
+        except _WrongMethodError as refused:
+            await _tell(passage, refused.error, *refused.headers)
         except ApiRefusedError as refused:
             await _tell(passage, refused.error)
 
@@ -185,7 +185,7 @@ class Door:
             return f"{_place(route)} does not answer"
         if head.status == _HTTP_OK:
             return None
-        return f"{_place(route)}: {_reason_in(body)}"
+        return f"{_place(route)}: {reason_in(body)}"
 
     async def _models(self, passage: _Passage) -> None:
         documents = {
@@ -202,7 +202,7 @@ class Door:
     # A generation.
 
     async def _pass_on(self, passage: _Passage) -> None:
-        route = self._route_for(await _model_of(passage.request.body))
+        route = self._route_for(await model_of(passage.request.body))
         with self._routes.using(route.run_id):
             upstream = await self._opened(passage, route)
             try:
@@ -332,9 +332,17 @@ async def serve_door(
     )
 
 
+class _WrongMethodError(ApiRefusedError):
+    """A known path with another method; carries those that are right."""
+
+    def __init__(self, method: str, path: str, allowed: tuple[str, ...]) -> None:
+        super().__init__(method_not_allowed(method, path[:200], allowed[0]))
+        self.headers = (("allow", ", ".join(allowed)),)
+
+
 def _check_method(method: str, path: str, *allowed: str) -> None:
     if method not in allowed:
-        raise ApiRefusedError(method_not_allowed(method, path[:200], allowed[0]))
+        raise _WrongMethodError(method, path, allowed)
 
 
 def _lost(route: DoorRoute, reason: str) -> ApiRefusedError:
@@ -346,29 +354,6 @@ def _place(route: DoorRoute) -> str:
     return f"the first stage of {route.model_id} on node {route.coordinator_id[:12]}"
 
 
-async def _model_of(body: bytes) -> str | None:
-    """The model that a request names; None when it names none that is a text.
-
-    Raises:
-        ApiRefusedError: The body is no JSON object.
-    """
-    if len(body) > _PARSED_IN_THREAD_BYTES:
-        document = await trio.to_thread.run_sync(parse_json_object, body)
-    else:
-        document = parse_json_object(body)
-    model = document.get("model")
-    return model if isinstance(model, str) else None
-
-
-def _reason_in(body: bytes) -> str:
-    try:
-        document = json.loads(body)
-    except ValueError:
-        return "its health is not good"
-    reason = document.get("reason") if isinstance(document, dict) else None
-    return reason[:500] if isinstance(reason, str) else "its health is not good"
-
-
 async def _reply_unhealthy(
     passage: _Passage, status: str, stage: int | None, reason: str
 ) -> None:
@@ -376,7 +361,7 @@ async def _reply_unhealthy(
     await reply_json(passage.exchange, body, passage.request_id, status=503)
 
 
-async def _tell(passage: _Passage, error: ApiError) -> None:
+async def _tell(passage: _Passage, error: ApiError, *headers: tuple[str, str]) -> None:
     """Tell a client about an error: with its status, or in a stream that runs."""
     logger.info(
         "event=door_refused req=%s status=%d code=%s reason=%r",
@@ -389,8 +374,7 @@ async def _tell(passage: _Passage, error: ApiError) -> None:
         await passage.exchange.write(error_events(error))
         await passage.exchange.end_stream()
         return
-    extra: tuple[tuple[str, str], ...] = ()
     if error.status == HTTPStatus.UNAUTHORIZED:
-        extra = (("www-authenticate", "Bearer"),)
-    response = error_response(error, passage.request_id, *extra)
+        headers = (("www-authenticate", "Bearer"),)
+    response = error_response(error, passage.request_id, *headers)
     await passage.exchange.respond(response)

@@ -13,7 +13,8 @@ from skippyd.core.coordinator.instant import Instant
 from skippyd.core.coordinator.messages import ClaimAnswer, ClaimCoordinator
 from skippyd.core.coordinator.run import Run
 from skippyd.ids import CoordinatorId, NodeId, Term, UnixMs
-from support.async_cluster import AsyncCluster, MemoryInMemory, running_cluster
+from support.async_cluster import AsyncCluster, running_cluster
+from support.async_wire import MemoryInMemory
 from support.rollout_plans import PLANNED
 
 

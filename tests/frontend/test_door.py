@@ -337,6 +337,7 @@ async def test_a_client_that_hangs_up_ends_the_generation() -> None:
         await client.stream.aclose()
         with trio.fail_after(5):
             await upstream.is_gone.wait()
+    assert upstream.is_gone.is_set()
 
 
 def keys_in(folder: Path) -> DoorKeys:
@@ -362,7 +363,8 @@ async def test_unknown_paths_and_wrong_methods_are_refused() -> None:
     async with running_door(table(route_to(1))) as door:
         client = await door.connect()
         assert (await client.get("/v1/embeddings")).status == 404
-        assert (await client.get(CHAT)).status == 405
+        wrong = await client.get(CHAT)
+        assert (wrong.status, wrong.headers["allow"]) == (405, "POST")
         assert (await client.post("/health", {})).status == 405
         broken = await client.post(CHAT, b"{")
         assert (broken.status, broken.error()["code"]) == (400, "invalid_value")

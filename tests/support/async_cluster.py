@@ -16,28 +16,26 @@ import attrs
 import trio
 
 from skippyd.coordination.failover import ChainWatch
-from skippyd.coordination.planning import PlannedRun, RunShape
-from skippyd.coordination.planning_nodes import candidate_nodes, failover_order
 from skippyd.coordination.ports import (
     NodeChanged,
     NodeUnreachableError,
     PeerInfo,
-    StageEndpoint,
     StageRunSettings,
 )
 from skippyd.coordination.rollout_events import EventLog
 from skippyd.coordination.rollout_parts import RolloutParts
-from skippyd.coordination.rollout_wishes import CoordinatorFileError, Wish
+from skippyd.coordination.rollout_wishes import Wish
 from skippyd.coordination.rollouts import Rollouts
 from skippyd.coordination.route import RouteTable
 from skippyd.coordination.route_announcing import RouteAnnouncer
 from skippyd.core.coordinator.instant import Instant
 from skippyd.core.coordinator.messages import LoadStage, Origin, Reply, Request
-from skippyd.errors import RefusedError, SkippyError
-from skippyd.ids import NodeId, RunId, Term, UnixMs
+from skippyd.errors import SkippyError
+from skippyd.ids import NodeId, RunId, UnixMs
+from support.async_plans import AsyncPlans
 from support.async_stage_side import AsyncStageSide
+from support.async_wire import MemoryInMemory, Wire
 from support.claims import KEY
-from support.cluster import plan_over
 
 
 if TYPE_CHECKING:
@@ -49,7 +47,6 @@ EPOCH_UNIX_MS = 1_700_000_000_000
 BOOT_MS = 5_000_000
 MODEL = str(KEY.model_id)
 SHA256 = KEY.manifest_sha256
-NO_TERM = Term(0)
 NOTICED_S = 0.5
 """After so long a broken connection is noticed."""
 
@@ -71,72 +68,6 @@ def wish_of_model(
         context=context,
         node_ids=node_ids,
     )
-
-
-@attrs.define(eq=False)
-class MemoryInMemory:
-    """A coordinator's durable memory on a disk that can be full."""
-
-    term: Term = NO_TERM
-    kept: dict[str, Wish] = attrs.Factory(dict)
-    is_full: bool = False
-
-    @property
-    def highest_term(self) -> Term:
-        """See `CoordinatorMemory`."""
-        return self.term
-
-    def wishes(self) -> tuple[Wish, ...]:
-        """See `CoordinatorMemory`."""
-        return tuple(self.kept.values())
-
-    async def remember_term(self, term: Term) -> None:
-        """See `CoordinatorMemory`."""
-        await self._write()
-        self.term = max(self.term, term)
-
-    async def remember_wish(self, wish: Wish) -> None:
-        """See `CoordinatorMemory`."""
-        await self._write()
-        self.kept[wish.model_id] = wish
-
-    async def forget_wish(self, model_id: str) -> None:
-        """See `CoordinatorMemory`."""
-        await self._write()
-        self.kept.pop(model_id, None)
-
-    async def _write(self) -> None:
-        await trio.lowlevel.checkpoint()
-        if self.is_full:
-            raise CoordinatorFileError("the disk is full")
-
-
-@attrs.define(eq=False)
-class Wire:
-    """The network: who reaches whom, how late, and what gets lost."""
-
-    rng: Random | None = None
-    loss: float = 0.0
-    delay_s: float = 0.001
-    cuts: set[tuple[NodeId, NodeId]] = attrs.Factory(set)
-    control_cuts: set[tuple[NodeId, NodeId]] = attrs.Factory(set)
-
-    def is_control_cut(self, source: NodeId, target: NodeId) -> bool:
-        """Whether no request and no report goes from one node to the other."""
-        return (source, target) in self.control_cuts or self.is_cut(source, target)
-
-    def is_cut(self, source: NodeId, target: NodeId) -> bool:
-        """Whether nothing goes from one node to the other."""
-        return (source, target) in self.cuts
-
-    async def carry(self, source: NodeId, target: NodeId) -> bool:
-        """Let one message travel; say whether it arrives."""
-        delay_s = self.delay_s
-        if self.rng is not None:
-            delay_s *= 1 + 9 * self.rng.random()
-        await trio.sleep(delay_s)
-        is_lost = self.rng is not None and self.rng.random() < self.loss
-        return not is_lost and not self.is_control_cut(source, target)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -317,57 +248,6 @@ class AsyncNode:
                 channel.send_nowait(NodeChanged(node_id, is_available))
             except trio.BrokenResourceError:
                 self._subscribers.remove(channel)
-
-
-@attrs.frozen
-class AsyncPlans:
-    """A planner for nodes that all fit: own node first, then the others by id."""
-
-    node: AsyncNode
-    cluster: AsyncCluster
-
-    async def plan(
-        self,
-        wish: Wish,
-        *,
-        excluded: tuple[NodeId, ...] = (),
-        pinned: RunShape | None = None,
-    ) -> PlannedRun:
-        """See `Plans`."""
-        await trio.lowlevel.checkpoint()
-        reports = self.node.reports()
-        chosen, _ = candidate_nodes(
-            reports, self.node.own_id, wish, excluded=excluded, peers=self.node.peers()
-        )
-        others = [n.node_id for n in chosen if n.node_id != self.node.own_id]
-        names = [self.node.own_id, *others][: self.cluster.stage_count]
-        if len(names) < self.cluster.fewest_stages:
-            raise RefusedError(f"only {len(names)} node can take part")
-        plan = attrs.evolve(plan_over(*names), may_replace=wish.may_replace)
-        shape = pinned or RunShape(wish.context or 4_096, wish.lanes or 4)
-        stages = tuple(
-            StageEndpoint(
-                stage_id=stage.stage_id,
-                stage_index=stage.stage_index,
-                node_id=stage.node_id,
-                layer_start=stage.layer_start,
-                layer_end=stage.layer_end,
-                host="127.0.0.1",
-            )
-            for stage in plan.stages
-        )
-        settings = StageRunSettings(
-            model_sha256=wish.model_sha256,
-            model_id=wish.model_id,
-            ctx_size=shape.ctx_size,
-            lane_count=shape.lane_count,
-            stages=stages,
-        )
-        return PlannedRun(
-            campaign_plan=plan,
-            settings=settings,
-            candidates=failover_order(wish.deployed_by, names, reports),
-        )
 
 
 @attrs.define(eq=False)
