@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,14 +19,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.watchdog(60)]
 
 
 async def test_the_configuration_reaches_every_part(tmp_path: Path) -> None:
-    tables: dict[str, Any] = {
-        "control": ControlTable(
+    running = a_node(
+        tmp_path / "atlas",
+        control=ControlTable(
             bind=Endpoint("127.0.0.1", 0), advertise=Endpoint("192.0.2.1", 9401)
         ),
-        "stages": StagesTable(first_port=19000, last_port=19009),
-        "timers": TimersTable(status_every_ms=100),
-    }
-    async with a_node(tmp_path / "atlas", **tables) as view:
+        stages=StagesTable(first_port=19000, last_port=19009),
+        timers=TimersTable(status_every_ms=100),
+    )
+    async with running as view:
         node = view.node
         assert node.joining.address == "192.0.2.1:9401"
         assert (await view.invite()).address == "192.0.2.1:9401"

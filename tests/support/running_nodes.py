@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -11,7 +11,10 @@ from skippyd.config.daemon import (
     AdminTable,
     ControlTable,
     DaemonConfig,
+    ModelsTable,
     NodeTable,
+    OpenAiTable,
+    StagesTable,
     TimersTable,
 )
 from skippyd.config.endpoints import Endpoint
@@ -25,8 +28,12 @@ if TYPE_CHECKING:
 
     from skippyd.daemon.view import DaemonView
 
+Table = (
+    AdminTable | ControlTable | ModelsTable | OpenAiTable | StagesTable | TimersTable
+)
 
-def node_config(folder: Path, **tables: Any) -> DaemonConfig:
+
+def node_config(folder: Path, **tables: Table) -> DaemonConfig:
     """A configuration whose files lie in a folder and whose ports are free ones."""
     config = DaemonConfig(
         node=NodeTable(name=folder.name, state_dir=str(folder / "state")),
@@ -34,14 +41,15 @@ def node_config(folder: Path, **tables: Any) -> DaemonConfig:
         admin=AdminTable(socket=str(folder / "admin.sock")),
         timers=TimersTable(status_every_ms=200),
     )
-    return attrs.evolve(config, **tables)
+    known = {name: getattr(config, name) for name in attrs.fields_dict(DaemonConfig)}
+    return DaemonConfig(**known | tables)
 
 
 @contextlib.asynccontextmanager
 async def a_node(
     folder: Path,
     environment: Mapping[str, str] | None = None,
-    **tables: Any,
+    **tables: Table,
 ) -> AsyncIterator[DaemonView]:
     """A running node."""
     folder.mkdir(exist_ok=True)  # noqa: ASYNC240 - a test folder
