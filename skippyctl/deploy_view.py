@@ -13,7 +13,7 @@ from skippyd.units import MIB, format_bytes
 
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from skippyctl.page import Block, Page
     from skippyd.admin.schema import Event
@@ -29,8 +29,13 @@ TONES = {
 
 @attrs.define
 class Progress:
-    """What a watcher has seen: the newest event of each step, in order of beginning."""
+    """What a watcher has seen: the newest event of each step, in order of beginning.
 
+    Args:
+        names: How people call nodes, by id.
+    """
+
+    names: Mapping[str, str] = attrs.Factory(dict)
     _steps: dict[tuple[str, str | None, str | None], Event] = attrs.Factory(dict)
 
     def take(self, event: Event) -> None:
@@ -45,7 +50,9 @@ class Progress:
     def page(self) -> Page:
         """All steps; the oldest ones go when there are too many."""
         newest = list(self._steps.values())[-MOST_LINES:]
-        return tuple(block for event in newest for block in event_lines(event))
+        return tuple(
+            block for event in newest for block in event_lines(event, self.names)
+        )
 
 
 def is_progress(event: Event) -> bool:
@@ -53,25 +60,24 @@ def is_progress(event: Event) -> bool:
     return event.total is not None and (event.done or 0) < event.total
 
 
-def event_lines(event: Event) -> Iterator[Block]:
-    """An event for people."""
+def event_lines(event: Event, names: Mapping[str, str]) -> Iterator[Block]:
+    """An event for people; nodes by the names they have, else by their ids."""
     tone = TONES.get(event.event, Tone.BUSY if is_progress(event) else Tone.PLAIN)
     first, *rest = event.message.splitlines() or [""]
     yield line(
         Piece(f"{clock_time(event.unix_ms)}  ", Tone.DIM),
         Piece(f"{event.event:<9}", tone),
-        Piece(_where(event)),
+        Piece(_where(event, names)),
         Piece(_how_far(event), Tone.BUSY),
         Piece(first, tone if event.event in TONES else Tone.PLAIN),
     )
     yield from paragraph("\n".join(rest), indent=19)
 
 
-def _where(event: Event) -> str:
-    parts = [
-        event.stage_id or "",
-        f"on {short_id(event.node_id)}" if event.node_id else "",
-    ]
+def _where(event: Event, names: Mapping[str, str]) -> str:
+    node_id = event.node_id
+    on = "" if not node_id else f"on {names.get(node_id) or short_id(node_id)}"
+    parts = [event.stage_id or "", on]
     text = " ".join(part for part in parts if part)
     return f"{text}  " if text else ""
 

@@ -24,7 +24,7 @@ from skippyd.errors import ExitCode
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from skippyctl.client import AdminClient
     from skippyctl.page import Page
@@ -47,7 +47,8 @@ def follow(
     cursor = wish.after
     code = ExitCode.DONE
     try:
-        for event in _shown(_events(client, wish), arguments):
+        names = {} if arguments.json else _names(client)
+        for event in _shown(_events(client, wish), arguments, names):
             cursor = event.sequence
             if event.is_final:
                 code = _exit_code(event)
@@ -59,6 +60,10 @@ def follow(
     return code
 
 
+def _names(client: AdminClient) -> dict[str, str]:
+    return {row.node_id: row.name for row in client.nodes().items}
+
+
 def _events(client: AdminClient, wish: WatchEvents) -> Iterator[Event]:
     for each in client.follow_events(wish):
         if isinstance(each, Event):
@@ -67,22 +72,26 @@ def _events(client: AdminClient, wish: WatchEvents) -> Iterator[Event]:
             print(f"({each.missed} events are no longer kept)", file=sys.stderr)
 
 
-def _shown(events: Iterator[Event], arguments: argparse.Namespace) -> Iterator[Event]:
+def _shown(
+    events: Iterator[Event], arguments: argparse.Namespace, names: Mapping[str, str]
+) -> Iterator[Event]:
     if arguments.json:
         for event in events:
             print(json_line(event), flush=True)
             yield event
     elif wants_terminal(sys.stderr, arguments.color):
-        yield from _in_place(events, arguments)
+        yield from _in_place(events, arguments, names)
     else:
         for event in events:
             if not is_progress(event):
-                print_page(tuple(event_lines(event)), sys.stdout, arguments.color)
+                print_page(
+                    tuple(event_lines(event, names)), sys.stdout, arguments.color
+                )
             yield event
 
 
 def _in_place(
-    events: Iterator[Event], arguments: argparse.Namespace
+    events: Iterator[Event], arguments: argparse.Namespace, names: Mapping[str, str]
 ) -> Iterator[Event]:
     from rich.live import Live  # noqa: PLC0415 - costs 60 ms
 
@@ -91,7 +100,7 @@ def _in_place(
         terminal_console,
     )
 
-    progress = Progress()
+    progress = Progress(names)
     is_plain = not wants_colours(sys.stderr, arguments.color)
     console = terminal_console(sys.stderr, is_plain=is_plain)
     last: Event | None = None
@@ -106,7 +115,7 @@ def _in_place(
     if last is not None:
         print_page(_result(last), sys.stdout, arguments.color)
         yield last
-        yield from _in_place(events, arguments)
+        yield from _in_place(events, arguments, names)
 
 
 def _result(event: Event) -> Page:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from skippyctl.deploy_view import MOST_LINES, Progress, event_lines, is_progress
 from skippyctl.page import plain_text
-from support.admin_documents import DEPLOYMENT, event
+from support.admin_documents import DEPLOYMENT, GAMMA, event
 
 
 def shown(progress: Progress) -> list[str]:
@@ -44,16 +44,22 @@ def test_old_steps_go_when_there_are_too_many() -> None:
     assert shown(progress)[0].split()[2] == "stage-5"
 
 
+def test_nodes_have_their_names() -> None:
+    progress = Progress({GAMMA: "gamma"})
+    progress.take(DEPLOYMENT[4])
+    assert shown(progress) == ["02:00:05  load     stage-2 on gamma  ready"]
+
+
 def test_small_counts_have_a_bar_without_a_size() -> None:
     half = event(1, "prepare", "", done=1, total=2)
     assert is_progress(half)
-    assert plain_text(tuple(event_lines(half))).endswith("█████·····  50%")
+    assert plain_text(tuple(event_lines(half, {}))).endswith("█████·····  50%")
     assert not is_progress(event(1, "prepare", "", done=2, total=2))
     assert not is_progress(event(1, "prepare", ""))
 
 
 def test_long_explanations_keep_their_lines() -> None:
-    page = tuple(event_lines(event(1, "failed", "no room:\nalpha lacks 1 GiB")))
+    page = tuple(event_lines(event(1, "failed", "no room:\nalpha lacks 1 GiB"), {}))
     assert plain_text(page).split("\n") == [
         "02:00:01  failed   no room:",
         "                   alpha lacks 1 GiB",

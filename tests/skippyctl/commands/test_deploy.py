@@ -34,7 +34,7 @@ def test_a_deployment_is_followed_to_its_end(run: Run, view: FakeNodeView) -> No
     assert out.splitlines() == [
         "02:00:01  plan     3 stages, context 8,192, 4 lanes",
         "02:00:02  probe    3 of 3 accept",
-        "02:00:05  load     stage-2 on c3c3c3c3c3c3  ready",
+        "02:00:05  load     stage-2 on gamma  ready",
         "02:00:06  publish  smollm2 is served at http://10.0.0.1:9337/v1",
     ]
     wish = wishes.Deploy(
