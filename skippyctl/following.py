@@ -113,7 +113,9 @@ def _in_place(
                 break
             yield event
     if last is not None:
-        print_page(_result(last), sys.stdout, arguments.color)
+        if not sys.stdout.isatty():
+            # On the terminal itself the last line says it already.
+            print_page(_result(last), sys.stdout, arguments.color)
         yield last
         yield from _in_place(events, arguments, names)
 
