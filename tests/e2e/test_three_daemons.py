@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +19,6 @@ from support.daemons import Daemon, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.native, pytest.mark.slow]
 
@@ -141,5 +141,44 @@ def test_three_daemons_serve_one_model_lose_a_node_and_lose_their_coordinator(
 
     withdrawn = borea.ctl("withdraw", model)
     assert withdrawn.returncode == 0, withdrawn.stdout + withdrawn.stderr
+    for daemon in nodes:
+        assert daemon.stop() == 0, daemon.log
+
+
+@pytest.mark.watchdog(600)
+def test_a_killed_coordinator_is_replaced_and_finds_its_place_again(
+    nodes: tuple[Daemon, ...], smollm2_path: Path, unsplit_answer: str
+) -> None:
+    """`kill -9`: its stages end with it, the next candidate serves, it follows."""
+    atlas, borea, ceres = nodes
+    model = smollm2_path.stem
+    deployed = atlas.ctl("deploy", model, "--nodes", ",".join(NODES), "--lanes", "1")
+    assert deployed.returncode == 0, deployed.stdout + deployed.stderr
+    first_run, first_stages = _run_id(atlas), _stages(atlas)
+
+    atlas.signal(signal.SIGKILL)
+    atlas.wait()
+    until(
+        lambda: not Path(f"/proc/{first_stages['atlas']}").exists(),
+        "its stage ends with it",
+        within_s=10,
+    )
+    status, retry_after, reason = ceres.refusal(model)
+    assert status in {502, 503}, reason
+    assert status != 503 or retry_after is not None
+
+    for daemon in (borea, ceres):
+        until(
+            lambda daemon=daemon: _run_id(daemon) not in {None, first_run},  # type: ignore[misc]
+            f"{daemon.name} knows who adopted it",
+            within_s=150,
+        )
+        assert daemon.answer(model, PROMPT, TOKENS) == unsplit_answer
+
+    second_run = _run_id(borea)
+    atlas.start()
+    atlas.until_ready()
+    until(lambda: _run_id(atlas) == second_run, "atlas follows", within_s=60)
+    assert atlas.answer(model, PROMPT, TOKENS) == unsplit_answer
     for daemon in nodes:
         assert daemon.stop() == 0, daemon.log

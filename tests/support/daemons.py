@@ -17,6 +17,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -24,7 +25,6 @@ import attrs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 START_SECONDS = 60.0
 COMMAND_SECONDS = 180.0
@@ -89,6 +89,22 @@ class Wire:
                         server.sendall(data)
                     elif not self.is_cut:
                         client.sendall(data)
+
+
+@attrs.frozen(kw_only=True)
+class Census:
+    """What a process holds.
+
+    Args:
+        descriptors: Open files, sockets included.
+        children: Processes that it has started and not reaped.
+    """
+
+    descriptors: int
+    sockets: int
+    threads: int
+    children: int
+    resident_bytes: int
 
 
 @attrs.define(eq=False)
@@ -247,6 +263,27 @@ class Daemon:
         """Wait for its end."""
         assert self.process is not None
         return self.process.wait(STOP_SECONDS)
+
+    def census(self) -> Census:
+        """What it holds of the machine now."""
+        assert self.process is not None
+        proc = Path("/proc") / str(self.process.pid)
+        targets = []
+        for entry in (proc / "fd").iterdir():
+            # One may be closed while we look.
+            with contextlib.suppress(FileNotFoundError):
+                targets.append(str(entry.readlink()))
+        children = (proc / "task" / str(self.process.pid) / "children").read_text()
+        fields = dict(
+            line.split(":", 1) for line in (proc / "status").read_text().splitlines()
+        )
+        return Census(
+            descriptors=len(targets),
+            sockets=sum(target.startswith("socket:") for target in targets),
+            threads=int(fields["Threads"]),
+            children=len(children.split()),
+            resident_bytes=int(fields["VmRSS"].split()[0]) * 1024,
+        )
 
     def close(self) -> None:
         """End it whatever happens, and what belongs to it."""
