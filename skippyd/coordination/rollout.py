@@ -27,6 +27,7 @@ from skippyd.coordination.rollout_proving import (
     until_healthy,
 )
 from skippyd.coordination.rollout_reports import ReportReader
+from skippyd.coordination.rollout_rivals import RivalWatch
 from skippyd.coordination.rollout_runs import RunBook
 from skippyd.coordination.rollout_sending import RequestSender
 from skippyd.coordination.rollout_wishes import CoordinatorFileError, Wish
@@ -88,6 +89,7 @@ class Rollout:
     _book: RunBook = attrs.field(init=False)
     _reader: ReportReader = attrs.field(init=False)
     _progress: ProgressTeller = attrs.field(init=False)
+    _rivals: RivalWatch = attrs.field(init=False)
     _inbox: trio.MemorySendChannel[CampaignEvent] = attrs.field(init=False)
     _queue: trio.MemoryReceiveChannel[CampaignEvent] = attrs.field(init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
@@ -107,6 +109,7 @@ class Rollout:
         self._book = RunBook(parts.draw_key)
         self._reader = ReportReader(parts.nodes.own_id)
         self._progress = ProgressTeller()
+        self._rivals = RivalWatch(parts.nodes.own_id)
         # No bound is needed: requests are bounded by the plan, news by the reports.
         self._inbox, self._queue = trio.open_memory_channel(math.inf)
         self._sender = RequestSender(
@@ -176,7 +179,8 @@ class Rollout:
         """Coordinate until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            self._hear_of_absent_nodes()
+            for peer in self.parts.nodes.peers():
+                self._hear_of_node(peer.node_id, is_available=peer.is_available)
             nursery.start_soon(self._listen)
             nursery.start_soon(self._look_often)
             task_status.started()
@@ -212,10 +216,6 @@ class Rollout:
 
     # News of nodes and of their stages.
 
-    def _hear_of_absent_nodes(self) -> None:
-        for peer in self.parts.nodes.peers():
-            self._hear_of_node(peer.node_id, is_available=peer.is_available)
-
     def _hear_of_node(self, node_id: NodeId, *, is_available: bool) -> None:
         for event in self._reader.peer_events(node_id, is_available=is_available):
             self._inbox.send_nowait(event)
@@ -238,6 +238,9 @@ class Rollout:
         if not runs:
             return
         reports = self.parts.nodes.reports()
+        route = self.parts.routes.route_of(self.wish.model_id)
+        for lost in self._rivals.lost_runs(self._campaign, route, reports):
+            self._inbox.send_nowait(lost)
         self._reader.forget_other_runs(frozenset(run.run_id for run in runs))
         for run in runs:
             for lost in self._reader.lost_stages(run, reports):

@@ -1,7 +1,7 @@
 """Where each model is served, as this node knows: own routes and announced ones.
 
-A route is known by its term: an older one never replaces a newer one, and only its
-own coordinator takes a route away. Nothing is durable, a coordinator says its routes
+A route is known by its term (and, of equal terms, its coordinator): an older one never
+replaces a newer one, and only its own coordinator takes a route away. Nothing is durable, a coordinator says its routes
 again to every node that comes back.
 """
 
@@ -38,7 +38,7 @@ class RouteTable:
     own_id: NodeId
     lost_reason_of: Callable[[NodeId], str | None] = lambda _node_id: None
     _routes: dict[str, Route] = attrs.field(factory=dict, init=False)
-    _terms: dict[str, int] = attrs.field(factory=dict, init=False)
+    _newest: dict[str, tuple[int, NodeId]] = attrs.field(factory=dict, init=False)
     _reasons: dict[str, str] = attrs.field(factory=dict, init=False)
     _using: dict[RunId, int] = attrs.field(factory=dict, init=False)
     _confirmed: set[RunId] = attrs.field(factory=set, init=False)
@@ -111,9 +111,11 @@ class RouteTable:
             return
         if route.coordinator_id != sender or route.model_id != model_id:
             return
-        if route.term < self._terms.get(model_id, 0) or not self._has_room(model_id):
+        # Rivals on two sides of a partition may have come to the same term.
+        place = (route.term, route.coordinator_id)
+        if place < self._newest.get(model_id, place) or not self._has_room(model_id):
             return
-        self._terms[model_id] = route.term
+        self._newest[model_id] = place
         if route.is_ended:
             self._hear_end(route)
         elif self._routes.get(model_id) != route:
@@ -165,7 +167,7 @@ class RouteTable:
         self._on_end(route.model_id)
 
     def _has_room(self, model_id: str) -> bool:
-        return model_id in self._terms or len(self._terms) < MAX_ROUTES
+        return model_id in self._newest or len(self._newest) < MAX_ROUTES
 
     def _remove(self, model_id: str, reason: str) -> None:
         del self._routes[model_id]

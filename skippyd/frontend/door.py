@@ -291,9 +291,14 @@ class Door:
                 passage.failure = ApiRefusedError(timed_out(message))
                 break
             reason = self._routes.lost_reason(route.coordinator_id)
-            if reason is not None and silent_s >= self.paces.lost_silence_s:
-                passage.failure = _lost(route, reason)
-                break
+            if reason is None or silent_s < self.paces.lost_silence_s:
+                continue
+            # Its coordinator cannot be heard; its chain may answer all the same.
+            if await self._chain_health(route) is None:
+                await trio.sleep(self.paces.lost_silence_s)
+                continue
+            passage.failure = _lost(route, reason)
+            break
         scope.cancel()
 
 

@@ -42,6 +42,11 @@ def test_a_newer_route_replaces_an_older_one_and_never_the_other_way_round() -> 
     assert routes.published() == (route_by(B, 2),)
 
 
+def test_of_equal_terms_everybody_follows_the_same_one() -> None:
+    for heard in ((route_by(A, 1), route_by(B, 1)), (route_by(B, 1), route_by(A, 1))):
+        assert table(*heard).published() == (route_by(B, 1),)
+
+
 def test_only_its_own_coordinator_takes_a_route_away() -> None:
     routes = table(route_by(B, 2))
     routes.hear(A, None, "m")

@@ -104,7 +104,17 @@ class Upstream:
     got: list[HttpRequest] = attrs.Factory(list)
     is_gone: trio.Event = attrs.Factory(trio.Event)
 
+    health: int = 503
+    health_count: int = 0
+    asked_often: trio.Event = attrs.Factory(trio.Event)
+
     async def __call__(self, request: HttpRequest, exchange: Exchange) -> None:
+        if request.path == "/health":
+            self.health_count += 1
+            if self.health_count == 5:
+                self.asked_often.set()
+            await exchange.respond(HttpResponse(self.health, b"{}"))
+            return
         self.got.append(request)
         exchange.plan_stream(
             (("content-type", "text/event-stream"),), ping=b": p\n\n", ping_every_s=600
@@ -311,6 +321,25 @@ async def test_a_lost_node_ends_its_requests_though_the_wire_is_silent() -> None
             with trio.fail_after(5):
                 await upstream.is_gone.wait()
     assert routes.use_count(RunId("run-1")) == 0
+
+
+async def test_a_chain_that_answers_without_its_coordinator_keeps_its_requests() -> (
+    None
+):
+    upstream, losses = Upstream(health=200), Losses({B: "nothing heard for 10 s"})
+    paces = DoorPaces(lost_silence_s=0.01, look_s=0.01)
+    async with (
+        running_http(upstream) as chain,
+        running_door(table(route_to(chain.port), losses=losses), paces=paces) as door,
+    ):
+        client = await door.connect()
+        await client.send(json_request(CHAT, chat(stream=True)))
+        await client.read_until(b'{"choices":[]}\n\n')
+        # Many looks at the health later the request still stands.
+        with trio.fail_after(5):
+            await upstream.asked_often.wait()
+        upstream.go.set()
+        assert b"error" not in await client.read_until(b"data: [DONE]")
 
 
 async def test_a_silent_first_stage_is_given_up() -> None:

@@ -35,7 +35,7 @@ HEAL_S = 25.0
 """Every fault ends here."""
 
 SERVED_WITHIN_S = 300.0
-"""So long after healing a chain serves that every node knows (L1)."""
+"""So long after healing one chain serves, that every node knows, and no other (L1)."""
 
 LOOK_S = 5.0
 DEPLOY_AGAIN_S = 4.0
@@ -220,7 +220,13 @@ class AsyncWorld:
         }
         if len(routes) != 1 or (route := routes.pop()) is None:
             return False
-        return cluster.is_whole(route.node_ids, route.run_id)
+        strangers = [
+            process
+            for node in cluster.nodes.values()
+            for process in node.stages.processes
+            if process.load.stage.run_id != route.run_id
+        ]
+        return not strangers and cluster.is_whole(route.node_ids, route.run_id)
 
     # The ghost.
 
