@@ -19,7 +19,11 @@ import trio
 
 from skippyd.coordination.planning import RunShape, plan_summary
 from skippyd.coordination.planning_nodes import check_side
-from skippyd.coordination.rollout_parts import RolloutParts, RolloutState
+from skippyd.coordination.rollout_parts import (
+    RolloutParts,
+    RolloutState,
+    state_of,
+)
 from skippyd.coordination.rollout_proving import (
     ProgressTeller,
     route_of_run,
@@ -30,6 +34,7 @@ from skippyd.coordination.rollout_reports import ReportReader
 from skippyd.coordination.rollout_rivals import RivalWatch
 from skippyd.coordination.rollout_runs import RunBook
 from skippyd.coordination.rollout_sending import RequestSender
+from skippyd.coordination.rollout_strays import StrayFinder
 from skippyd.coordination.rollout_wishes import CoordinatorFileError, Wish
 from skippyd.core.coordinator.campaign import Campaign
 from skippyd.core.coordinator.campaign_effects import (
@@ -41,6 +46,7 @@ from skippyd.core.coordinator.campaign_effects import (
     PlanMissing,
     ProveChain,
     PublishRoute,
+    Replied,
     Report,
     RequestPlan,
     RoutePublished,
@@ -54,6 +60,7 @@ from skippyd.core.coordinator.campaign_effects import (
     WithdrawRoute,
 )
 from skippyd.core.coordinator.instant import MS_PER_S
+from skippyd.core.coordinator.messages import StageReady
 from skippyd.errors import SkippyError
 from skippyd.ids import CoordinatorId
 
@@ -90,6 +97,7 @@ class Rollout:
     _reader: ReportReader = attrs.field(init=False)
     _progress: ProgressTeller = attrs.field(init=False)
     _rivals: RivalWatch = attrs.field(init=False)
+    _strays: StrayFinder = attrs.field(init=False)
     _inbox: trio.MemorySendChannel[CampaignEvent] = attrs.field(init=False)
     _queue: trio.MemoryReceiveChannel[CampaignEvent] = attrs.field(init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
@@ -110,6 +118,7 @@ class Rollout:
         self._reader = ReportReader(parts.nodes.own_id)
         self._progress = ProgressTeller()
         self._rivals = RivalWatch(parts.nodes.own_id)
+        self._strays = StrayFinder(parts.nodes.own_id)
         # No bound is needed: requests are bounded by the plan, news by the reports.
         self._inbox, self._queue = trio.open_memory_channel(math.inf)
         self._sender = RequestSender(
@@ -123,27 +132,12 @@ class Rollout:
     @property
     def serving(self) -> Run | None:
         """The run whose route is published here."""
-        serving = self._campaign.serving
-        return None if serving is None else serving.run
+        found = self._campaign.serving
+        return found.run if found else None
 
     def state(self) -> RolloutState:
         """How far this model is."""
-        campaign = self._campaign
-        run = self.serving
-        phase = "idle"
-        if campaign.serving is not None:
-            phase = "withdrawing" if campaign.serving.is_withdrawing else "serving"
-        elif campaign.attempt is not None:
-            phase, run = campaign.attempt.phase.value, campaign.attempt.run
-        elif self.is_wanted:
-            phase = "planning"
-        return RolloutState(
-            wish=self.wish,
-            is_wanted=self.is_wanted,
-            phase=phase,
-            run=run,
-            last_report=self._last_report,
-        )
+        return state_of(self._campaign, self.wish, self.is_wanted, self._last_report)
 
     def start(self, planned: PlannedRun | None = None) -> None:
         """Want this model to run.
@@ -187,6 +181,9 @@ class Rollout:
             while True:
                 event = await self._next_event()
                 now = self.parts.clock()
+                if isinstance(event, Replied) and isinstance(event.reply, StageReady):
+                    run_id = event.reply.status.stage.run_id
+                    self._reader.note_ready(run_id, event.node_id, now.boottime_ms)
                 effects = self._campaign.offer(event, now, self.parts.jitter())
                 for effect in effects:
                     await self._perform(effect)
@@ -235,15 +232,17 @@ class Rollout:
         """Find what the reports say about the runs of this campaign."""
         attempt, serving = self._campaign.attempt, self._campaign.serving
         runs = [holder.run for holder in (attempt, serving) if holder is not None]
-        if not runs:
-            return
-        reports = self.parts.nodes.reports()
+        kept = frozenset(run.run_id for run in runs)
+        reports, now = self.parts.nodes.reports(), self.parts.clock()
+        strays = self._strays.stops(self.wish, kept, reports, now.boottime_ms)
+        for node_id, stop in strays:
+            self._sender.send(node_id, stop, None)
+        self._reader.forget_other_runs(kept)
         route = self.parts.routes.route_of(self.wish.model_id)
         for lost in self._rivals.lost_runs(self._campaign, route, reports):
             self._inbox.send_nowait(lost)
-        self._reader.forget_other_runs(frozenset(run.run_id for run in runs))
         for run in runs:
-            for lost in self._reader.lost_stages(run, reports):
+            for lost in self._reader.lost_stages(run, reports, now.boottime_ms):
                 self._inbox.send_nowait(lost)
         if attempt is not None:
             for news in self._progress.news(attempt.run, reports):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from skippyd.coordination.rollout_wishes import CoordinatorMemory, Wish
     from skippyd.coordination.route import RouteTable
     from skippyd.coordination.route_announcing import RouteAnnouncer
+    from skippyd.core.coordinator.campaign import Campaign
     from skippyd.core.coordinator.instant import Instant
     from skippyd.core.coordinator.run import Run
     from skippyd.ids import RunId
@@ -99,3 +100,23 @@ class RolloutState:
     phase: str
     run: Run | None
     last_report: str
+
+
+def state_of(
+    campaign: Campaign, wish: Wish, is_wanted: bool, last_report: str
+) -> RolloutState:
+    """Describe how far a campaign is."""
+    serving, attempt = campaign.serving, campaign.attempt
+    run = None if serving is None else serving.run
+    phase = "planning" if is_wanted else "idle"
+    if serving is not None:
+        phase = "withdrawing" if serving.is_withdrawing else "serving"
+    elif attempt is not None:
+        phase, run = attempt.phase.value, attempt.run
+    return RolloutState(
+        wish=wish,
+        is_wanted=is_wanted,
+        phase=phase,
+        run=run,
+        last_report=last_report,
+    )

@@ -1,7 +1,7 @@
 """What the reports of nodes mean for a coordinator: nodes come and go, stages end.
 
 A node's report may be older than its last answer, so a stage that is not in it counts
-as lost only after a report has shown it ready.
+as lost only after a report has shown it ready, or some time after its node said so.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from skippyd.core.coordinator.campaign_effects import PeerChanged, StageLost
+from skippyd.core.coordinator.instant import MS_PER_S
 from skippyd.core.coordinator.messages import StageState
 
 
@@ -26,6 +27,9 @@ LOST_STATES = frozenset(
 )
 """States in which a participant is unavailable (skippy-facts 3.6)."""
 
+REPORT_AGE_MS = 10 * MS_PER_S
+"""No report of an available node is older: then it counts as silent."""
+
 
 @attrs.define(eq=False)
 class ReportReader:
@@ -38,6 +42,7 @@ class ReportReader:
     own_id: NodeId
     _available: dict[NodeId, bool] = attrs.field(factory=dict, init=False)
     _seen_ready: set[tuple[RunId, NodeId]] = attrs.field(factory=set, init=False)
+    _ready_ms: dict[tuple[RunId, NodeId], int] = attrs.field(factory=dict, init=False)
     _told_lost: set[tuple[RunId, NodeId]] = attrs.field(factory=set, init=False)
 
     def peer_events(
@@ -55,10 +60,17 @@ class ReportReader:
             () if is_first and is_available else (PeerChanged(node_id, is_available),)
         )
 
+    def note_ready(self, run_id: RunId, node_id: NodeId, now_ms: int) -> None:
+        """A node has answered that its stage is ready."""
+        self._ready_ms[run_id, node_id] = now_ms
+
     def lost_stages(
-        self, run: Run, reports: Mapping[NodeId, NodeReport]
+        self, run: Run, reports: Mapping[NodeId, NodeReport], now_ms: int
     ) -> Iterator[StageLost]:
         """Find the stages of a run that ended, as far as nodes report."""
+        for place, ready_ms in self._ready_ms.items():
+            if now_ms - ready_ms >= REPORT_AGE_MS:
+                self._seen_ready.add(place)
         for stage in run.plan.stages:
             report = reports.get(stage.node_id)
             place = (run.run_id, stage.node_id)
@@ -72,6 +84,7 @@ class ReportReader:
     def forget_other_runs(self, kept: frozenset[RunId]) -> None:
         """Drop what was seen of runs that are over."""
         self._seen_ready = {place for place in self._seen_ready if place[0] in kept}
+        self._ready_ms = {k: v for k, v in self._ready_ms.items() if k[0] in kept}
         self._told_lost = {place for place in self._told_lost if place[0] in kept}
 
     def _look(self, run: Run, node_id: NodeId, report: NodeReport) -> StageLost | None:

@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from skippyd.coordination.rollout_reports import ReportReader, stage_of_run
+from skippyd.coordination.rollout_reports import (
+    REPORT_AGE_MS,
+    ReportReader,
+    stage_of_run,
+)
 from skippyd.core.coordinator.campaign_effects import PeerChanged, StageLost
 from skippyd.core.coordinator.messages import StageState
 from skippyd.core.coordinator.run import Run
@@ -32,8 +36,10 @@ def reports(*stages: StageReport) -> dict[NodeId, NodeReport]:
     return {B: report_of("b", stages=stages)}
 
 
-def looked(reader: ReportReader, *stages: StageReport) -> list[StageLost]:
-    return list(reader.lost_stages(RUN, reports(*stages)))
+def looked(
+    reader: ReportReader, *stages: StageReport, at_ms: int = 0
+) -> list[StageLost]:
+    return list(reader.lost_stages(RUN, reports(*stages), at_ms))
 
 
 def test_a_peer_that_comes_or_goes_is_said_once() -> None:
@@ -76,6 +82,13 @@ def test_a_stage_that_was_ready_and_is_gone_is_lost() -> None:
     assert lost.reason == "the stage is gone"
 
 
+def test_a_stage_that_said_it_is_ready_is_missed_when_no_report_can_be_older() -> None:
+    reader = ReportReader(A)
+    reader.note_ready(RUN.run_id, B, 0)
+    assert looked(reader, at_ms=REPORT_AGE_MS - 1) == []
+    assert len(looked(reader, at_ms=REPORT_AGE_MS)) == 1
+
+
 def test_a_stage_that_a_newer_coordinator_ended_is_fenced() -> None:
     reader = ReportReader(A)
     looked(reader, stage_report(RUN.run_id))
@@ -102,7 +115,7 @@ def test_runs_that_are_over_are_forgotten() -> None:
 def test_a_node_that_says_nothing_is_judged_by_its_connection() -> None:
     reader = ReportReader(A)
     looked(reader, stage_report(RUN.run_id))
-    assert list(reader.lost_stages(RUN, {})) == []
+    assert list(reader.lost_stages(RUN, {}, 0)) == []
 
 
 def test_a_stage_is_found_by_its_run() -> None:

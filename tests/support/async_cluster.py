@@ -340,15 +340,16 @@ class AsyncCluster:
                 node.tell(speaker.own_id, is_available=True)
 
     def _health(self, load: LoadStage) -> str:
+        """What the canary of a first stage finds, over all stages it knows of."""
         run_id = load.stage.run_id
-        holders = [
-            (stage.load.stage_index, node.own_id)
+        settings = next(
+            process.settings
             for node in self.nodes.values()
-            if node.stages.control is not None
-            for stage in node.stages.control.snapshot()
-            if stage.load.stage.run_id == run_id
-        ]
-        chain = [node_id for _, node_id in sorted(holders)]
+            for process in node.stages.processes
+            if process.load == load
+        )
+        assert settings is not None
+        chain = [stage.node_id for stage in settings.stages]
         return "ok" if self.is_whole(chain, run_id) else "degraded: a stage is lost"
 
 
