@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PROCESS_TEST_DEADLINE_S = 20.0
+PROCESS_TEST_DEADLINE_S = 60.0
 WATCHDOG_STDERR = pytest.StashKey[int]()
 
 # No deadline for an example: the machines that run this are shared.
@@ -59,7 +59,7 @@ def smollm2_path() -> Path:
 def watchdog(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a watched test that hangs, with the stacks of all threads.
 
-    Watched are tests marked `process` (20 s) and `watchdog(seconds)`.
+    Watched are tests marked `process` (60 s) and `watchdog(seconds)`.
     """
     seconds = _watched_seconds(request.node)
     if seconds is None:

@@ -3,7 +3,7 @@
 Each `start_*` owns a nursery of the listener, the lanes and, at stage 0, the OpenAI
 server and the keeper of its lanes. Stopping goes the other way round: the OpenAI
 server drains, then lanes are interrupted, then the runtime that was loaded here is
-closed.
+closed. The HTTP side is imported where it is started: most stages serve none.
 """
 
 from __future__ import annotations
@@ -19,10 +19,6 @@ import trio
 from skippyd.config.endpoints import Endpoint
 from skippyd.embedding.runtime import SkippyRuntimeHandle
 from skippyd.errors import ConfigError
-from skippyd.frontend.chain import ServedChain
-from skippyd.frontend.lane_pool import LanePool
-from skippyd.frontend.server import serve_openai
-from skippyd.stage.http import StageDiagnostics, serve_diagnostics
 from skippyd.stage.node import StageNode
 from skippyd.stage.service import listen_on, serve_lanes
 
@@ -40,6 +36,8 @@ if TYPE_CHECKING:
     )
     from skippyd.embedding.runtime import EmbeddedRuntimeStatus
     from skippyd.frontend.backend import ChainHealth
+    from skippyd.frontend.chain import ServedChain
+    from skippyd.frontend.lane_pool import LanePool
     from skippyd.net.http_server import HttpServer
 
 DRAIN_SECONDS = 10.0
@@ -240,6 +238,11 @@ async def start_stage_http(
     Raises:
         BindError: The address cannot be listened on.
     """
+    from skippyd.stage.http import (  # noqa: PLC0415 - only this server needs it
+        StageDiagnostics,
+        serve_diagnostics,
+    )
+
     config = options.config
     with contextlib.ExitStack() as sockets:
         endpoint = options.bind_addr or config.bind_addr
@@ -272,6 +275,9 @@ async def _add_openai(
     listener: socket.socket,
 ) -> None:
     """Let stage 0 serve OpenAI: the lanes' keeper, and the HTTP server on top."""
+    from skippyd.frontend.chain import ServedChain  # noqa: PLC0415 - stage 0 alone
+    from skippyd.frontend.lane_pool import LanePool  # noqa: PLC0415 - as above
+
     node = handle._node  # noqa: SLF001 - both live in this module
     lanes = node.config.lane_count
     asked = args.generation_concurrency
@@ -307,6 +313,8 @@ async def _serve_openai(
     *,
     task_status: trio.TaskStatus[HttpServer],
 ) -> None:
+    from skippyd.frontend.server import serve_openai  # noqa: PLC0415 - stage 0 alone
+
     try:
         await serve_openai([listener], chain, task_status=task_status)
     finally:

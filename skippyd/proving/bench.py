@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import attrs
 import numpy as np
 
+from skippyd.errors import SkippyError
 from skippyd.model.facts import model_facts
 from skippyd.model.gguf_model import open_model
 from skippyd.model.slicing import slice_model
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from skippyd.runtime.stage_runtime import LlamaStageRuntime
-    from skippyd.stage.driver import ChainDriver
 
 PROMPT_TOKENS = 50
 DECODED_TOKENS = 48
@@ -103,7 +103,11 @@ class StageOverhead:
 
 
 def measure_speed(plan: BenchPlan, on_round: Callable[[str], None]) -> SpeedFigures:
-    """Bare loop, our engine, and two stages, in turn."""
+    """Bare loop, our engine, and two stages, in turn.
+
+    Raises:
+        SkippyError: They decoded different tokens, so that no ratio means anything.
+    """
     model = open_model(plan.model_path)
     cut = model.layer_count // 2
     chain_plan = _chain_plan(plan, (0, cut, model.layer_count))
@@ -117,13 +121,15 @@ def measure_speed(plan: BenchPlan, on_round: Callable[[str], None]) -> SpeedFigu
         chain = stack.enter_context(LocalChain.start(chain_plan))
         pair = stack.enter_context(split_pair(chain, model))
         for number in range(plan.repetitions):
-            bare_s = bare.decode_seconds(prompt(), DECODED_TOKENS)
-            engine_s = statistics.median(_engine_seconds(whole))
-            split_s, gaps_us = pair.decode(prompt(), DECODED_TOKENS)
-            engine.append(bare_s / engine_s)
-            decode.append(engine_s / statistics.median(split_s))
-            p50.append(float(np.quantile(gaps_us, 0.5)))
-            p99.append(float(np.quantile(gaps_us, 0.99)))
+            plain, bare_times = bare.decode(prompt(), DECODED_TOKENS)
+            ours, engine_times = _decode_whole(whole)
+            split = pair.decode(prompt(), DECODED_TOKENS)
+            _check_same_tokens(plan, plain, ours, split.tokens)
+            engine_s = statistics.median(engine_times)
+            engine.append(statistics.median(bare_times) / engine_s)
+            decode.append(engine_s / statistics.median(split.seconds))
+            p50.append(float(np.quantile(split.gaps_us, 0.5)))
+            p99.append(float(np.quantile(split.gaps_us, 0.99)))
             on_round(
                 f"round {number + 1} of {plan.repetitions}: {engine_s * 1000:.2f} ms a "
                 f"token unsplit, engine {engine[-1]:.3f}, 2 stages {decode[-1]:.3f}, "
@@ -157,36 +163,50 @@ def prompt() -> list[int]:
     return list(range(FIRST_TOKEN, FIRST_TOKEN + PROMPT_TOKENS))
 
 
-def _engine_seconds(runtime: LlamaStageRuntime) -> list[float]:
+def _decode_whole(runtime: LlamaStageRuntime) -> tuple[list[int], list[float]]:
+    """Tokens and seconds of the unsplit engine."""
     session = 1
-    tokens = prompt()
-    runtime.step(
-        session, position=0, tokens=tokens[:-1], activation=None, predict=False
-    )
-    token, seconds = tokens[-1], []
-    for position in range(len(tokens) - 1, len(tokens) - 1 + DECODED_TOKENS):
+    fed, seconds = prompt(), []
+    runtime.step(session, position=0, tokens=fed[:-1], activation=None, predict=False)
+    for _ in range(DECODED_TOKENS):
         begun = time.perf_counter()
         result = runtime.step(
-            session, position=position, tokens=[token], activation=None, predict=True
+            session,
+            position=len(fed) - 1,
+            tokens=fed[-1:],
+            activation=None,
+            predict=True,
         )
         seconds.append(time.perf_counter() - begun)
         assert result.token is not None
-        token = result.token
+        fed.append(result.token)
     runtime.release(session)
-    return seconds
+    return fed[PROMPT_TOKENS:], seconds
 
 
-def _driver_seconds(driver: ChainDriver) -> list[float]:
-    tokens = prompt()
-    driver.prefill(tokens[:-1])
-    driver.configure(None)
-    token, seconds = tokens[-1], []
-    for _ in range(DECODED_TOKENS):
-        begun = time.perf_counter()
-        token = driver.decode(token)
-        seconds.append(time.perf_counter() - begun)
-    driver.stop()
-    return seconds
+def _check_same_tokens(
+    plan: BenchPlan, bare: list[int], engine: list[int], split: list[int]
+) -> None:
+    if not bare == engine == split:
+        raise SkippyError(
+            f"{plan.model_path}: the bare loop, the engine and the two stages decoded "
+            "different tokens, so their speeds cannot be compared; "
+            f"`skippyd verify {plan.model_path}` shows where they part"
+        )
+
+
+def _decode_once(chain: LocalChain) -> None:
+    """Let every stage touch what decoding touches."""
+    driver = chain.driver()
+    try:
+        driver.prefill(prompt()[:-1])
+        driver.configure(None)
+        token = prompt()[-1]
+        for _ in range(DECODED_TOKENS):
+            token = driver.decode(token)
+        driver.stop()
+    finally:
+        close_driver(driver)
 
 
 def _overheads(plan: BenchPlan, name: str) -> list[StageOverhead]:
@@ -197,11 +217,7 @@ def _overheads(plan: BenchPlan, name: str) -> list[StageOverhead]:
     per_token = model_facts(model).layer_kv_bytes_per_token()
     found = []
     with LocalChain.start(chain_plan) as chain:
-        driver = chain.driver()
-        try:
-            _driver_seconds(driver)
-        finally:
-            close_driver(driver)
+        _decode_once(chain)
         for index, stage in enumerate(chain.stages):
             start, end = bounds[index], bounds[index + 1]
             tensors = slice_model(model, start, end).resident_tensor_bytes

@@ -30,6 +30,21 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 10.0
 
 
+@attrs.frozen(kw_only=True)
+class SplitDecode:
+    """What a pair decoded, and how long it took.
+
+    Args:
+        tokens: The tokens.
+        seconds: Of each.
+        gaps_us: Of each, the microseconds in which no stage computed.
+    """
+
+    tokens: list[int]
+    seconds: list[float]
+    gaps_us: list[float]
+
+
 @attrs.frozen
 class SplitPair:
     """Stage 0 here, and the chain whose later stages it uses.
@@ -44,14 +59,8 @@ class SplitPair:
     runtime: LlamaStageRuntime
     transport: LaneTransport
 
-    def decode(
-        self, prompt: Sequence[int], count: int
-    ) -> tuple[list[float], list[float]]:
-        """Decode after a prompt.
-
-        Returns:
-            Seconds of each token, and for each the microseconds no stage computed.
-        """
+    def decode(self, prompt: Sequence[int], count: int) -> SplitDecode:
+        """Decode `count` tokens greedily after a prompt."""
         driver = ChainDriver(
             transport=self.transport,
             request_id=secrets.randbits(63) or 1,
@@ -60,10 +69,10 @@ class SplitPair:
         )
         driver.prefill(prompt[:-1])
         driver.configure(None)
-        token, seconds = prompt[-1], []
+        fed, seconds = list(prompt), []
         for _ in range(count):
             begun = time.perf_counter()
-            token = driver.decode(token)
+            fed.append(driver.decode(fed[-1]))
             seconds.append(time.perf_counter() - begun)
         driver.stop()
         computed_ns = np.array(self.runtime.statistics().decode_ns[-count:])
@@ -72,7 +81,11 @@ class SplitPair:
             assert isinstance(times, list)
             computed_ns = computed_ns + np.array(times[-count:])
         gaps_us = np.array(seconds) * 1e6 - computed_ns / 1e3
-        return seconds, [float(gap) for gap in gaps_us]
+        return SplitDecode(
+            tokens=fed[len(prompt) :],
+            seconds=seconds,
+            gaps_us=[float(gap) for gap in gaps_us],
+        )
 
 
 @contextlib.contextmanager

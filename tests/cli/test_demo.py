@@ -255,7 +255,7 @@ WRONG = {
 }
 
 
-@pytest.mark.watchdog(20)
+@pytest.mark.watchdog(60)
 @pytest.mark.parametrize("what", WRONG)
 def test_wrong_flags_are_named(
     talking_path: Path, capsys: pytest.CaptureFixture[str], what: str

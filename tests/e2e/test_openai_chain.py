@@ -12,7 +12,6 @@ from support.cli_chain import CliChain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from openai.types.chat import ChatCompletionMessageParam
 
@@ -24,14 +23,20 @@ MESSAGES: list[ChatCompletionMessageParam] = [
 ]
 
 
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliChain]:
+    """A chain that serves; every test leaves its lanes in order."""
+    with CliChain.prepare(tmp_path_factory.mktemp("chain")) as chain:
+        yield chain.serving()
+
+
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[openai.OpenAI]:
-    """A client of a chain that serves."""
-    with CliChain.prepare(tmp_path) as chain:
-        chain.serving()
-        url = f"http://127.0.0.1:{chain.openai_port}/v1"
-        with openai.OpenAI(base_url=url, api_key="-", max_retries=0) as client:
-            yield client
+def client(chain: CliChain) -> Iterator[openai.OpenAI]:
+    """A client of that chain."""
+    url = f"http://127.0.0.1:{chain.openai_port}/v1"
+    with openai.OpenAI(base_url=url, api_key="-", max_retries=0) as client:
+        yield client
+    chain.wait_lanes_idle()
 
 
 def completion(client: openai.OpenAI, *, seed: int, temperature: float = 1.0) -> str:

@@ -26,11 +26,13 @@ from support import gguf_bytes as gb
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from skippyd.model.gguf_reader import GgufHeader
 
-def read(path: Path) -> None:
+
+def read(path: Path) -> GgufHeader:
     descriptor, part = open_part(path)
     try:
-        read_header(descriptor, part, 0)
+        return read_header(descriptor, part, 0)
     finally:
         os.close(descriptor)
 
@@ -45,14 +47,14 @@ def zeros_behind(path: Path, head: bytes, size: int) -> Path:
 def test_a_key_may_have_256_bytes(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(gb.gguf([gb.u32("k" * MAX_KEY_BYTES, 1)]))
-    read(path)
+    assert list(read(path).entries) == ["k" * 256]
 
 
 def test_a_tensor_name_may_have_63_bytes(tmp_path: Path) -> None:
     path = tmp_path / "f"
     name = "n" * MAX_TENSOR_NAME_BYTES
     path.write_bytes(gb.gguf([], [gb.tensor_row(name)], bytes(128)))
-    read(path)
+    assert [tensor.name for tensor in read(path).tensors] == ["n" * 63]
 
 
 @pytest.mark.parametrize("alignment", [8, 32, 4096])
@@ -62,7 +64,9 @@ def test_alignments_from_8_to_4096_are_read(tmp_path: Path, alignment: int) -> N
     path.write_bytes(
         gb.gguf(entries, [gb.tensor_row("a")], bytes(128), alignment=alignment)
     )
-    read(path)
+    header = read(path)
+    assert header.alignment == alignment
+    assert header.tensors[0].file_offset % alignment == 0
 
 
 def test_alignment_8192_is_refused(tmp_path: Path) -> None:

@@ -109,3 +109,5 @@ def test_closing_twice_is_harmless() -> None:
     reader = LogitsReader()
     reader.close()
     reader.close()
+    with pytest.raises(SkippyError, match="the writer is gone"):
+        reader.take([0], 30)

@@ -62,7 +62,7 @@ class RunningCommand:
             self.process.kill()
         self.process.wait()
 
-    def wait_said(self, text: str, *, within_s: float = 15.0) -> None:
+    def wait_said(self, text: str, *, within_s: float = 30.0) -> None:
         """Wait until its output holds a text."""
 
         def has_said() -> bool:

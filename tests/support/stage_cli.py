@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 COMMAND = (sys.executable, "-m", "skippyd")
-READY_S = 15.0
+READY_S = 30.0
 END_S = 10.0
 LOOK_AGAIN_S = 0.01
 # Trio keeps idle workers for ten seconds, under the first name; the other answers us.

@@ -5,12 +5,12 @@ As short as it can be written: no engine thread, no session, no wall, no abort f
 
 from __future__ import annotations
 
-import statistics
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from skippyd.errors import SkippyError
+from skippyd.errors import ModelError, SkippyError
 from skippyd.runtime.llama.bindings import llama
+from skippyd.runtime.llama.logs import take_recent_errors
 from skippyd.runtime.llama.model import load_file
 
 
@@ -27,6 +27,9 @@ class BareLoop:
     Args:
         path: The model file.
         settings: Context size, batch sizes and threads; the rest is llama.cpp's.
+
+    Raises:
+        ModelError: llama.cpp takes neither the file nor the settings.
     """
 
     def __init__(self, path: Path, settings: EngineSettings) -> None:
@@ -39,6 +42,12 @@ class BareLoop:
         params.kv_unified = settings.kv_unified
         params.no_perf = True
         self._context = llama().llama_init_from_model(self._model.pointer, params)
+        if not self._context:
+            self._model.close()
+            raise ModelError(
+                f"llama.cpp makes no context for {path}: {take_recent_errors()}"
+            )
+        self._rows = settings.n_batch
         self._batch = llama().llama_batch_init(settings.n_batch, 0, 1)
         self._greedy = llama().llama_sampler_init_greedy()
 
@@ -51,23 +60,33 @@ class BareLoop:
         llama().llama_free(self._context)
         self._model.close()
 
-    def decode_seconds(self, prompt: Sequence[int], count: int) -> float:
-        """Median seconds of a decoded token after this prompt."""
+    def decode(
+        self, prompt: Sequence[int], count: int
+    ) -> tuple[list[int], list[float]]:
+        """Decode `count` tokens greedily after this prompt.
+
+        Returns:
+            The tokens, and the seconds each took.
+        """
         memory = llama().llama_get_memory(self._context)
         llama().llama_memory_clear(memory, False)
         self._run(prompt[:-1], 0)
-        token, position, seconds = prompt[-1], len(prompt) - 1, []
-        for _ in range(count):
+        fed, first, seconds = list(prompt), len(prompt) - 1, []
+        for position in range(first, first + count):
             begun = time.perf_counter()
-            self._run([token], position, flagged=True)
+            self._run(fed[-1:], position, flagged=True)
             token = int(llama().llama_sampler_sample(self._greedy, self._context, 0))
             seconds.append(time.perf_counter() - begun)
-            position += 1
-        return statistics.median(seconds)
+            fed.append(token)
+        return fed[len(prompt) :], seconds
 
     def _run(
         self, tokens: Sequence[int], position: int, *, flagged: bool = False
     ) -> None:
+        if len(tokens) > self._rows:  # the arrays below are no longer than that
+            raise SkippyError(
+                f"the bare loop takes {self._rows} tokens at once, not {len(tokens)}"
+            )
         batch: Any = self._batch
         batch.n_tokens = len(tokens)
         for row, token in enumerate(tokens):

@@ -184,4 +184,5 @@ def test_a_margin_of_one_byte_is_wider_than_none() -> None:
 
     assert _with_widest_margin(nodes[:2], prefix) == [nodes[1]]
     assert _with_widest_margin(nodes, prefix) == [nodes[2]]
+    assert _with_widest_margin(nodes[1:], prefix) == [nodes[2]]
     assert _with_widest_margin(nodes[:1], prefix) == [nodes[0]]

@@ -18,16 +18,30 @@ SESSION = SessionId(0xFFFFFFFFFFFFFFFE)
 GOLDEN = {vector.name: message_of(vector) for vector in load_vectors("message")}
 
 
-def every_request() -> list[StageMessage]:
-    chunk = requests.prefill(
-        request_id=REQUEST,
-        session_id=SESSION,
-        pos_start=0,
-        tokens=(1, 300, 32000),
-        prompt_token_count=5,
-    )
-    step = {
-        build: build(
+def prompt_requests() -> list[StageMessage]:
+    """What computes the rows of a prompt."""
+    return [
+        requests.prefill(
+            request_id=REQUEST,
+            session_id=SESSION,
+            pos_start=0,
+            tokens=(1, 300, 32000),
+            prompt_token_count=5,
+        ),
+        requests.prefill_final(
+            request_id=REQUEST,
+            session_id=SESSION,
+            pos_start=4,
+            tokens=(9,),
+            prompt_token_count=5,
+        ),
+    ]
+
+
+def decode_requests() -> list[StageMessage]:
+    """What computes rows behind a prompt."""
+    steps = [
+        build(
             request_id=REQUEST,
             session_id=SESSION,
             pos_start=-1,
@@ -36,43 +50,43 @@ def every_request() -> list[StageMessage]:
             decode_step=0,
         )
         for build in (requests.decode, requests.decode_readout, requests.decode_light)
-    }
-    query = [
-        build(request_id=REQUEST, session_id=SESSION, tokens=(1, 2))
-        for build in (
-            requests.probe_prefill,
-            requests.restore_prefill,
-            requests.try_restore_prefill,
+    ]
+    replays = [
+        build(
+            request_id=REQUEST,
+            session_id=SESSION,
+            pos_start=5,
+            tokens=tokens,
+            prompt_token_count=5,
+        )
+        for build, tokens in (
+            (requests.decode_replay, (11,)),
+            (requests.decode_replay_final, (11, 12)),
         )
     ]
+    return steps + replays
+
+
+def restore_requests() -> list[StageMessage]:
+    """What asks for a prefix that a stage may still hold."""
     return [
-        chunk,
-        requests.prefill_final(
-            request_id=REQUEST,
-            session_id=SESSION,
-            pos_start=4,
-            tokens=(9,),
-            prompt_token_count=5,
+        *(
+            build(request_id=REQUEST, session_id=SESSION, tokens=(1, 2))
+            for build in (
+                requests.probe_prefill,
+                requests.restore_prefill,
+                requests.try_restore_prefill,
+            )
         ),
-        *step.values(),
-        requests.decode_replay(
-            request_id=REQUEST,
-            session_id=SESSION,
-            pos_start=5,
-            tokens=(11,),
-            prompt_token_count=5,
-        ),
-        requests.decode_replay_final(
-            request_id=REQUEST,
-            session_id=SESSION,
-            pos_start=5,
-            tokens=(11, 12),
-            prompt_token_count=5,
-        ),
-        *query,
         requests.try_restore_prefill_decode(
             request_id=REQUEST, session_id=SESSION, prefix=(1, 2), token=3
         ),
+    ]
+
+
+def window_requests() -> list[StageMessage]:
+    """What checks several proposed tokens at once."""
+    return [
         requests.verify_window(
             request_id=REQUEST,
             session_id=SESSION,
@@ -89,6 +103,12 @@ def every_request() -> list[StageMessage]:
             pos_start=20,
             token_count=3,
         ),
+    ]
+
+
+def control_requests() -> list[StageMessage]:
+    """What computes nothing."""
+    return [
         requests.configure_generation(
             request_id=REQUEST,
             session_id=SESSION,
@@ -104,7 +124,14 @@ def every_request() -> list[StageMessage]:
     ]
 
 
-BY_KIND = {message.kind: message for message in every_request()}
+EVERY_REQUEST = (
+    *prompt_requests(),
+    *decode_requests(),
+    *restore_requests(),
+    *window_requests(),
+    *control_requests(),
+)
+BY_KIND = {message.kind: message for message in EVERY_REQUEST}
 
 
 def test_everything_but_state_transfer_can_be_asked() -> None:
