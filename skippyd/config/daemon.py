@@ -60,9 +60,7 @@ class StagesTable:
     last_port: int = 0
     max_memory: SizeBytes | None = None  # no cap
     headroom: SizeBytes | None = None  # a tenth of what is detected
-    allow_plaintext: bool = (
-        False  # stage connections off loopback are not encrypted yet
-    )
+    allow_plaintext: bool = False  # no TLS off loopback; the same on every node
 
     def __attrs_post_init__(self) -> None:
         """Check the range of ports."""

@@ -14,6 +14,8 @@ from skippyd.config.stage import (
     LoadMode,
     PeerConfig,
     StageConfig,
+    StageTlsConfig,
+    TlsPeerConfig,
     stage_document,
 )
 from skippyd.config.topology import StageTopology, TopologyStage, topology_document
@@ -24,13 +26,29 @@ from skippyd.ids import ModelId, StageId
 
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from skippyd.coordination.ports import StageEndpoint, StageRunSettings
     from skippyd.core.coordinator.messages import LoadStage
+    from skippyd.ids import NodeId
+    from skippyd.net.tls import OwnCertificate
 
 CONFIG_FLAG = "--config"
 TOPOLOGY_FLAG = "--topology"
+
+
+@attrs.frozen(kw_only=True)
+class ChainTrust:
+    """What this node shows to the stages of a chain, and how it knows theirs.
+
+    Args:
+        own: Its certificate and key.
+        certificate_of: The stored certificate of a node, None when it is not trusted.
+    """
+
+    own: OwnCertificate
+    certificate_of: Callable[[NodeId], str | None]
 
 
 @attrs.frozen(kw_only=True)
@@ -42,12 +60,14 @@ class StagePlace:
         host: The address it listens on.
         port: The port that is bound for it.
         n_threads: Compute threads; None for all physical cores.
+        trust: For TLS off loopback; None where plaintext is wanted.
     """
 
     model_path: Path
     host: str
     port: int
     n_threads: int | None = None
+    trust: ChainTrust | None = None
 
 
 def check_load(load: LoadStage, settings: StageRunSettings) -> StageEndpoint:
@@ -122,6 +142,42 @@ def stage_config_of(
         n_threads=place.n_threads,
         downstream=_downstream(load, settings),
         transport_auth=_run_key(settings),
+        tls=chain_tls(settings, place.trust),
+    )
+
+
+def chain_tls(
+    settings: StageRunSettings, trust: ChainTrust | None
+) -> StageTlsConfig | None:
+    """Decide about TLS for a run, the same way on each of its nodes.
+
+    Returns:
+        The table of a stage; None when all stages are on loopback, or there is no
+        trust to use because plaintext is wanted.
+
+    Raises:
+        RefusedError: A node of the chain is not known here.
+    """
+    hosts = {stage.host for stage in settings.stages}
+    if trust is None or all(Endpoint(host, 0).is_loopback for host in hosts):
+        return None
+    return StageTlsConfig(
+        certificate_path=str(trust.own.certificate_path),
+        key_path=str(trust.own.key_path),
+        peers=tuple(_tls_peer(stage, trust) for stage in settings.stages),
+    )
+
+
+def _tls_peer(stage: StageEndpoint, trust: ChainTrust) -> TlsPeerConfig:
+    certificate = trust.certificate_of(stage.node_id)
+    if certificate is None:
+        raise RefusedError(
+            f"{stage.stage_id} is on node {stage.node_id}, which this node does not "
+            "trust: join the two (skippyctl invite, skippyctl join), for their stages "
+            "speak TLS to each other"
+        )
+    return TlsPeerConfig(
+        stage_index=stage.stage_index, node_id=stage.node_id, certificate=certificate
     )
 
 

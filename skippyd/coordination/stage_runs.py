@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from skippyd.coordination.ports import StageReport, StageRunSettings
+    from skippyd.coordination.stage_documents import ChainTrust
     from skippyd.coordination.stage_parts import StageParts
     from skippyd.coordination.stage_processes import StageSupervisor
     from skippyd.core.coordinator.instant import Instant
@@ -76,6 +77,7 @@ class StageRuns:
         on_change: Called when a report has changed.
         reach: Told the name of each fail point.
         one_at_a_time: Safe mode: stage 0 answers one request at a time.
+        trust: For TLS off loopback; None where plaintext is wanted.
     """
 
     supervisor: StageSupervisor
@@ -86,6 +88,7 @@ class StageRuns:
     on_change: Callable[[], None]
     reach: Callable[[str], None] = lambda _name: None
     one_at_a_time: bool = False
+    trust: ChainTrust | None = None
     nursery: trio.Nursery | None = None
     _runs: dict[LoadStage, StageRun] = attrs.Factory(dict)
     _ended: trio.Event = attrs.Factory(trio.Event)
@@ -253,6 +256,7 @@ class StageRuns:
                 host=run.host,
                 port=run.port,
                 n_threads=threads,
+                trust=self.trust,
             )
             launch = StageLaunch(
                 name=run.load.stage.stage_id,

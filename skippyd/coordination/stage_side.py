@@ -21,6 +21,7 @@ from skippyd import __version__
 from skippyd.coordination.node_budget import BudgetError
 from skippyd.coordination.open_requests import OpenRequests
 from skippyd.coordination.ports import FEATURES, GENERATION, NodeReport
+from skippyd.coordination.stage_documents import chain_tls
 from skippyd.coordination.stage_preparing import StagePreparing
 from skippyd.coordination.stage_runs import StageRuns
 from skippyd.core.coordinator.control import StageControl
@@ -41,6 +42,7 @@ from skippyd.core.coordinator.instant import MS_PER_S
 from skippyd.core.coordinator.memory import PersistFence, PersistQuarantine
 from skippyd.core.coordinator.reasons import LoadRefusalReason
 from skippyd.core.coordinator.verdict import LoadRefused
+from skippyd.errors import RefusedError
 
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from skippyd.coordination.node_budget import NodeBudget
     from skippyd.coordination.open_requests import OpenRequest
     from skippyd.coordination.ports import StageRunSettings
+    from skippyd.coordination.stage_documents import ChainTrust
     from skippyd.coordination.stage_parts import StageParts
     from skippyd.coordination.stage_processes import StageSupervisor
     from skippyd.coordination.stage_run import StageRun
@@ -94,6 +97,7 @@ class NodeStages:
         reach: Told the name of each fail point.
         safe_mode: Whether one request is answered at a time.
         build_date_ns: Bounds terms on a node whose clock is far behind.
+        trust: For TLS between stages off loopback; None where plaintext is wanted.
     """
 
     node_id: NodeId
@@ -107,6 +111,7 @@ class NodeStages:
     reach: Callable[[str], None] = lambda _name: None
     safe_mode: bool = False
     build_date_ns: int = 0
+    trust: ChainTrust | None = None
     is_draining: bool = False
     _budget: NodeBudget = attrs.field(init=False)
     _control: StageControl = attrs.field(init=False)
@@ -142,6 +147,7 @@ class NodeStages:
             on_change=self._touch,
             reach=self.reach,
             one_at_a_time=self.safe_mode,
+            trust=self.trust,
         )
         self._preparing = StagePreparing(
             parts=self.parts, offer=self._events.send_nowait
@@ -324,10 +330,20 @@ class NodeStages:
         # Its answer is a later effect of the same event.
         assert isinstance(event, Received)
         settings = self._open.settings(event.request_id)
-        self._preparing.start(load, settings, self._refusal())
+        refusal = self._refusal() or self._distrust(settings)
+        self._preparing.start(load, settings, refusal)
 
     def _refusal(self) -> str | None:
         return DRAINING if self.is_draining else None
+
+    def _distrust(self, settings: StageRunSettings | None) -> str | None:
+        """Why stages of a run could not speak to each other, before it is loaded."""
+        try:
+            if settings is not None:
+                chain_tls(settings, self.trust)
+        except RefusedError as error:
+            return str(error)
+        return None
 
     def _is_fenced(self, load: LoadStage) -> bool:
         """Whether the stage's run is not the accepted one any more."""

@@ -189,7 +189,7 @@ async def _stop(node: Node, drain_s: float) -> None:
 
 
 def _checked_addresses(config: DaemonConfig) -> DoorKeys | None:
-    """Refuse addresses that would expose something; returns the door's keys."""
+    """Warn about or refuse what would be exposed; returns the door's keys."""
     warning = check_stage_address(
         config.stages.host, allow_plaintext=config.stages.allow_plaintext
     )

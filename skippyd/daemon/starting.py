@@ -27,6 +27,7 @@ from skippyd.coordination.rollout_wishes import CoordinatorFile
 from skippyd.coordination.rollouts import Rollouts
 from skippyd.coordination.route import RouteTable, loss_of_peers
 from skippyd.coordination.route_announcing import RouteAnnouncer
+from skippyd.coordination.stage_documents import ChainTrust
 from skippyd.coordination.stage_parts import StageParts
 from skippyd.coordination.stage_side import NodeStages
 from skippyd.core.coordinator.instant import MS_PER_S
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
     from skippyd.config.daemon import DaemonConfig
     from skippyd.coordination.fence_store import FenceStore
+    from skippyd.coordination.identity import Identity
     from skippyd.coordination.ports import Nodes
     from skippyd.daemon.listeners import Listeners
     from skippyd.daemon.logs import LogRing
@@ -91,7 +93,7 @@ class NodeStart:
         config, nursery = self.config, self.nursery
         identity = load_or_create(self.state.path)
         peers = PeerBook(self.state.path, configured_peers(config.peers))
-        inventory, stages = await self._stages(identity.node_id)
+        inventory, stages = await self._stages(identity, peers)
         latency_port: int = await nursery.start(serve_latency_echo, config.stages.host)
         routes = RouteTable(identity.node_id)
         timers = ControlTimers(status_every_s=config.timers.status_every_ms / MS_PER_S)
@@ -133,7 +135,9 @@ class NodeStart:
         await self._meet_others(node, timers)
         return node
 
-    async def _stages(self, node_id: NodeId) -> tuple[Inventory, NodeStages]:
+    async def _stages(
+        self, identity: Identity, peers: PeerBook
+    ) -> tuple[Inventory, NodeStages]:
         config = self.config
         spans = AnswerSpans(self.telemetry)
 
@@ -149,7 +153,7 @@ class NodeStart:
             ModelDigests(self.state.model_digests),
         )
         stages = NodeStages(
-            node_id=node_id,
+            node_id=identity.node_id,
             name=node_name(config),
             store=self.store,
             supervisor=supervisor,
@@ -163,6 +167,9 @@ class NodeStart:
             ),
             reach=self.reach,
             safe_mode=self.safe_mode.is_effective,
+            trust=(
+                None if config.stages.allow_plaintext else _trust_of(identity, peers)
+            ),
         )
         await self.nursery.start(supervisor.run)
         await self.nursery.start(inventory.run)
@@ -186,6 +193,18 @@ class NodeStart:
         )
         await self.nursery.start(serve)
         await self.nursery.start(node.rollouts.run)
+
+
+def _trust_of(identity: Identity, peers: PeerBook) -> ChainTrust:
+    """Stages know each other by the certificates that their nodes have stored."""
+
+    def certificate_of(node_id: NodeId) -> str | None:
+        if node_id == identity.node_id:
+            return identity.certificate_pem
+        peer = peers.get(node_id)
+        return None if peer is None else peer.certificate_pem
+
+    return ChainTrust(own=identity.own_certificate, certificate_of=certificate_of)
 
 
 def _rollouts(

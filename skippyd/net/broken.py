@@ -23,11 +23,18 @@ def broken_reason(error: BaseException) -> str:
         error: What trio raised; its cause knows more.
     """
     match error.__cause__:
-        case ssl.SSLCertVerificationError():
-            return "the peer shows a certificate that is not the stored one"
-        case ssl.SSLError(reason=str(reason)):
-            return _ALERTS.get(reason, reason.lower().replace("_", " "))
+        case ssl.SSLError() as cause:
+            return tls_reason(cause)
         case None:
             return str(error) or "the peer ended the connection"
         case cause:
             return str(cause)
+
+
+def tls_reason(error: ssl.SSLError) -> str:
+    """Say what went wrong in TLS itself."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return "the peer shows a certificate that is not the stored one"
+    if not error.reason:  # an error of the system below it
+        return str(error)
+    return _ALERTS.get(error.reason, error.reason.lower().replace("_", " "))

@@ -16,13 +16,16 @@ from skippyd.config.topology import check_stage_in_topology, stage_topology
 from skippyd.coordination.admission import package_ref
 from skippyd.coordination.ports import StageEndpoint, StageRunSettings
 from skippyd.coordination.stage_documents import (
+    ChainTrust,
     StagePlace,
+    chain_tls,
     check_load,
     stage_config_of,
     stage_documents,
 )
 from skippyd.errors import RefusedError
 from skippyd.ids import NodeId
+from skippyd.net.tls import OwnCertificate
 from support.claims import KEY, changed, claim, load_of
 
 
@@ -157,3 +160,49 @@ def test_a_refused_key_is_not_shown() -> None:
         stage_documents(load(1), attrs.evolve(SETTINGS, run_key="5b5b"), PLACE)
 
     assert "5b5b" not in str(caught.value)
+
+
+def chain(*hosts: str) -> StageRunSettings:
+    stages = tuple(
+        attrs.evolve(SETTINGS.stages[index], host=host, node_id=NodeId(f"{index}" * 64))
+        for index, host in enumerate(hosts)
+    )
+    return attrs.evolve(SETTINGS, stages=stages)
+
+
+def trusting(*node_ids: str) -> ChainTrust:
+    return ChainTrust(
+        own=OwnCertificate(
+            certificate_path=Path("/state/identity.pem"),
+            key_path=Path("/state/identity.key"),
+        ),
+        certificate_of=lambda node_id: (
+            f"certificate of {node_id[0]}" if node_id[0] in node_ids else None
+        ),
+    )
+
+
+def test_a_chain_off_loopback_speaks_tls_by_the_nodes_certificates() -> None:
+    settings = chain("127.0.0.1", "192.0.2.2", "127.0.0.1")
+    place = attrs.evolve(PLACE, trust=trusting("0", "1", "2"))
+    documents = stage_documents(load(1), settings, place)
+
+    config = stage_config(json.loads(documents["--config"]), source="stage.json")
+    assert config.tls is not None
+    assert config.tls.certificate_path == "/state/identity.pem"
+    assert config.tls.key_path == "/state/identity.key"
+    assert [
+        (peer.stage_index, peer.node_id[0], peer.certificate)
+        for peer in config.tls.peers
+    ] == [(i, f"{i}", f"certificate of {i}") for i in range(3)]
+
+
+def test_loopback_and_wanted_plaintext_stay_plain() -> None:
+    near, far = chain("127.0.0.1", "::1", "127.0.0.9"), chain("192.0.2.1", "::1")
+    assert chain_tls(near, trusting("0", "1", "2")) is None
+    assert chain_tls(far, None) is None
+
+
+def test_a_node_that_is_not_trusted_here_is_named_with_the_remedy() -> None:
+    with pytest.raises(RefusedError, match=r"stage-1 is on node 1{64}, .*join"):
+        chain_tls(chain("192.0.2.1", "192.0.2.2"), trusting("0"))

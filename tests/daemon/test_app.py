@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from skippyd.admin import wishes
-from skippyd.config.daemon import OpenAiTable, StagesTable
+from skippyd.config.daemon import OpenAiTable
 from skippyd.config.endpoints import Endpoint
 from skippyd.coordination.fence_store import FenceStoreError
 from skippyd.daemon import app
@@ -97,10 +97,6 @@ async def test_a_taken_port_is_named(tmp_path: Path) -> None:
 
 
 async def test_exposed_addresses_are_refused(tmp_path: Path) -> None:
-    plain = StagesTable(host="0.0.0.0")
-    with pytest.raises(ConfigError, match="allow_plaintext"):
-        async with a_node(tmp_path / "atlas", stages=plain):
-            pass
     door = OpenAiTable(bind=Endpoint("0.0.0.0", 0))
     with pytest.raises(ConfigError, match="API keys"):
         async with a_node(tmp_path / "atlas", openai=door):

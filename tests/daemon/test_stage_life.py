@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from skippyd.coordination.fence_store import FenceStore
 from skippyd.coordination.inventory import Inventory
 from skippyd.coordination.model_digests import ModelDigests
 from skippyd.coordination.node_budget import node_budget
+from skippyd.coordination.stage_documents import ChainTrust
 from skippyd.coordination.stage_parts import StageParts
 from skippyd.coordination.stage_side import NodeStages
 from skippyd.core.coordinator.echo import echo_differences
@@ -30,15 +32,18 @@ from skippyd.core.coordinator.messages import (
 from skippyd.core.coordinator.verdict import Superseded
 from skippyd.daemon.supervisor import Supervisor
 from skippyd.ids import NodeId
+from skippyd.net.tcp import NO_TLS_ALERT
 from skippyd.runtime.build import build_facts
 from support.leaks import Census
 from support.stage_nodes import Plan, small_plan, virtual_instant
+from support.stage_room import identities
 
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from skippyd.coordination.identity import Identity
     from skippyd.coordination.ports import StageReport
     from skippyd.core.coordinator.messages import LoadStage
 
@@ -62,11 +67,13 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
 
 
 @contextlib.asynccontextmanager
-async def node(folder: Path, plan: Plan, index: int) -> AsyncIterator[NodeStages]:
+async def node(
+    folder: Path, plan: Plan, index: int, trust: ChainTrust | None = None
+) -> AsyncIterator[NodeStages]:
     """A node with real stage processes."""
     path = folder / f"node-{index}"
     await trio.Path(path).mkdir()
-    supervisor = Supervisor(host="127.0.0.1")
+    supervisor = Supervisor(host=plan.host)
     inventory = Inventory((plan.path,), ModelDigests(None))
     with FenceStore.open(path, is_known_identity=False) as store:
         stages = NodeStages(
@@ -78,6 +85,7 @@ async def node(folder: Path, plan: Plan, index: int) -> AsyncIterator[NodeStages
             parts=StageParts(inventory),
             clock=virtual_instant,
             budget=node_budget,
+            trust=trust,
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(supervisor.run)
@@ -180,6 +188,40 @@ async def test_a_chain_over_two_nodes_proves_itself_and_answers(
     for report in reports:
         assert report.loaded_bytes == report.total_bytes > 0
         assert report.pid is not None
+
+
+def trusting(own: Identity, nodes: list[Identity]) -> ChainTrust:
+    known = {node.node_id: node.certificate_pem for node in nodes}
+    return ChainTrust(own=own.own_certificate, certificate_of=known.get)
+
+
+async def test_a_chain_off_loopback_answers_the_same_under_tls(
+    tmp_path: Path, plan: Plan
+) -> None:
+    """The unspecified address reaches this machine and is no loopback address."""
+    (tmp_path / "plain").mkdir()
+    async with chain(tmp_path / "plain", plan) as (_first, _last, url):
+        plain = json.loads((await complete(url)).partition(b"\r\n\r\n")[2])
+    (tmp_path / "keys").mkdir()
+    nodes = identities(tmp_path / "keys", 3)
+    ids = tuple(str(node.node_id) for node in nodes)
+    far = attrs.evolve(plan, host="0.0.0.0", node_ids=ids)
+    async with (
+        node(tmp_path, far, 0, trusting(nodes[0], nodes)) as first,
+        node(tmp_path, far, 1, trusting(nodes[1], nodes)) as last,
+    ):
+        url = await serve(first, last, far, 10)
+        answer = json.loads((await complete(url)).partition(b"\r\n\r\n")[2])
+        (report,) = last.report().stages
+        await speaks_tls_only(report)
+    assert answer["choices"] == plain["choices"]
+
+
+async def speaks_tls_only(report: StageReport) -> None:
+    port = int(report.status.bind_addr.rpartition(":")[2])
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        await stream.send_all(b"TUAS" + bytes(36))
+        assert await stream.receive_some(100) == NO_TLS_ALERT
 
 
 async def test_a_killed_stage_is_explained_restarted_and_the_chain_heals(

@@ -24,7 +24,6 @@ from skippyd.coordination.stage_processes import (
     StageSpawnError,
 )
 from skippyd.daemon.supervisor import Child, Supervisor, check_stage_address
-from skippyd.errors import ConfigError, ExitCode
 
 
 if TYPE_CHECKING:
@@ -300,12 +299,10 @@ def test_an_address_of_another_machine_is_said() -> None:
         Supervisor(host="192.0.2.1").listen()
 
 
-def test_plaintext_off_loopback_needs_a_switch_and_warns() -> None:
-    assert check_stage_address("127.0.0.2", allow_plaintext=False) is None
-    assert check_stage_address("::1", allow_plaintext=False) is None
-    with pytest.raises(ConfigError, match="allow_plaintext = true") as caught:
-        check_stage_address("192.0.2.1", allow_plaintext=False)
-    assert caught.value.exit_code is ExitCode.BAD_CONFIGURATION
+def test_plaintext_off_loopback_is_warned_about_where_it_is_wanted() -> None:
+    assert check_stage_address("127.0.0.2", allow_plaintext=True) is None
+    assert check_stage_address("::1", allow_plaintext=True) is None
+    assert check_stage_address("192.0.2.1", allow_plaintext=False) is None
     warning = check_stage_address("192.0.2.1", allow_plaintext=True)
     assert warning is not None
     assert "not encrypted" in warning

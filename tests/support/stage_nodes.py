@@ -95,6 +95,7 @@ class Plan:
     run_key: str = "5a" * 32
     ports: tuple[int, ...] = ()
     node_ids: tuple[str, ...] = ("node-0", "node-1", "node-2")
+    host: str = HOST
 
     @property
     def sha256(self) -> str:
@@ -124,7 +125,7 @@ class Plan:
                     node_id=NodeId(self.node_ids[index]),
                     layer_start=self.bounds[index],
                     layer_end=self.bounds[index + 1],
-                    host=HOST,
+                    host=self.host,
                     port=port,
                 )
                 for index, port in enumerate(ports)
