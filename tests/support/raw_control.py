@@ -78,6 +78,10 @@ class RawControl:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection without last words."""
         self._stream.close()
 
     def send(self, data: bytes) -> None:
@@ -130,9 +134,16 @@ class RawControl:
         return Frame(first & 0x0F, self._take(length))
 
     def answer(self) -> dict[str, Any]:
-        """Wait for the answer to what was said, past what is pushed meanwhile."""
+        """Wait for the answer to what was said, past what is pushed meanwhile.
+
+        Raises:
+            OSError: The connection ended instead.
+        """
         while True:
-            document: dict[str, Any] = json.loads(self.hear().payload)
+            frame = self.hear()
+            if frame.opcode == CLOSE:
+                raise ConnectionResetError(f"closed: {frame.close_reason}")
+            document: dict[str, Any] = json.loads(frame.payload)
             if document.get("id") == 1:
                 return document
 
