@@ -3,6 +3,8 @@
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 ARGS ?=
+SOAKED := tests/soak tests/daemon/test_kill_loops.py tests/daemon/test_stage_life.py \
+	tests/coordination/test_fence_store.py tests/e2e/test_cycles.py
 FAST := not native and not process and not slow
 
 .PHONY: help run test test-fast bench soak lint format lock native clean \
@@ -20,12 +22,15 @@ test: environment-dev ## everything: linters, types, unit, native and process te
 test-fast: environment-dev ## what needs no native code and no processes, under 90 s
 	@exec $(BIN)/python -m pytest -m "$(FAST)" $(ARGS)
 
-bench: environment-run ## measure; the last line of standard output is JSON
+bench: environment-dev ## measure; the last line of standard output is JSON
 	@$(BIN)/python tests/bench/planner_growth.py >&2
 	@PYTHONPATH=tests $(BIN)/python tests/simulation/bench.py >&2
+	@PYTHONPATH=tests $(BIN)/python tests/simulation/async_bench.py >&2
+	@PYTHONPATH=tests $(BIN)/python tests/bench/node_figures.py >&2
 	@exec $(BIN)/skippyd bench $(ARGS)
 
-soak: environment-dev ## the property tests with a hundred times the examples
+soak: environment-dev ## what `make test` runs a tenth of: kills, cycles, examples
+	@SKIPPY_SOAK=1 $(BIN)/python -m pytest $(SOAKED) $(ARGS)
 	@SKIPPY_HYPOTHESIS_PROFILE=soak exec $(BIN)/python -m pytest -m "not native and not process" $(ARGS)
 
 lint: environment-dev ## format check, lint, types, import contracts

@@ -23,6 +23,8 @@ COMMANDS = {  # demo, verify, bench first: what a newcomer tries
     "serve-openai": "serve_openai",
     "serve": "serve",
     "example-config": "example_config",
+    "run": "run",
+    "config": "config",
 }
 """Command to module, in the order of `--help`."""
 

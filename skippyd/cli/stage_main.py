@@ -177,6 +177,7 @@ def _status(handle: EmbeddedServerHandle) -> dict[str, object]:
         "open_returns": status.open_returns,
         "threads": sorted(thread.name for thread in threading.enumerate()),
         "health": None if status.health is None else status.health.status,
+        "health_reason": None if status.health is None else status.health.reason,
     } | attrs.asdict(statistics)
 
 

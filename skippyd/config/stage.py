@@ -19,7 +19,7 @@ from skippyd.config.documents import parse_json, read_document
 from skippyd.config.endpoints import Endpoint
 from skippyd.config.stage_rules import later_complaints, stage_complaints
 from skippyd.errors import ConfigError
-from skippyd.ids import ModelId, RunId, StageId, TopologyId
+from skippyd.ids import ModelId, NodeId, RunId, StageId, TopologyId
 
 
 if TYPE_CHECKING:
@@ -73,6 +73,24 @@ class PeerConfig:
 
 
 @attrs.frozen(kw_only=True)
+class TlsPeerConfig:
+    """The node of one stage of the chain, as TLS knows it."""
+
+    stage_index: int
+    node_id: NodeId
+    certificate: str  # PEM, the text itself
+
+
+@attrs.frozen(kw_only=True)
+class StageTlsConfig:
+    """How this stage proves itself to the others of its chain, and who they are."""
+
+    certificate_path: str
+    key_path: str  # a path, so that the secret is in no document
+    peers: tuple[TlsPeerConfig, ...]  # every stage in order, this one included
+
+
+@attrs.frozen(kw_only=True)
 class StageConfig:
     """One stage: which layers of which model, where it listens, how it computes.
 
@@ -116,6 +134,7 @@ class StageConfig:
     upstream: PeerConfig | None = None
     downstream: PeerConfig | None = None
     transport_auth: bytes | None = attrs.field(default=None, repr=False)  # the run key
+    tls: StageTlsConfig | None = None  # plaintext: loopback, or a tunnel
 
     def __attrs_post_init__(self) -> None:
         """Check the rules between fields."""

@@ -12,7 +12,7 @@ from skippyd.units import I32_MAX
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from skippyd.config.stage import StageConfig
+    from skippyd.config.stage import StageConfig, StageTlsConfig
 
 LAYERS_MAX = 4096
 STAGES_MAX = 1024
@@ -69,6 +69,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     "activation_width": (1, 2**20),
 }
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_NODE_ID = _SHA256
 
 
 def later_complaints(document: dict[str, object]) -> list[Complaint]:
@@ -96,6 +97,7 @@ def stage_complaints(config: StageConfig) -> list[Complaint]:
         *_source_complaints(config),
         *_peer_complaints(config),
         *_engine_complaints(config),
+        *([] if config.tls is None else _tls_complaints(config, config.tls)),
     ]
 
 
@@ -188,6 +190,29 @@ def _auth_complaints(run_key: bytes) -> Iterator[Complaint]:
             f"holds {len(run_key)} bytes; write 1 to {TRANSPORT_AUTH_MAX_BYTES} bytes "
             "as hexadecimal digits",
         )
+
+
+def _tls_complaints(config: StageConfig, tls: StageTlsConfig) -> Iterator[Complaint]:
+    if config.transport_auth is None:
+        yield Complaint("tls", "needs transport_auth: the token names the place")
+    for field in ("certificate_path", "key_path"):
+        if not getattr(tls, field):
+            yield Complaint(f"tls.{field}", "is empty; name a PEM file")
+    indices = [peer.stage_index for peer in tls.peers]
+    last = config.stage_index if config.downstream is None else config.stage_index + 1
+    if len(indices) > STAGES_MAX or indices != list(range(len(indices))):
+        yield Complaint("tls.peers", "list every stage of the chain once, in order")
+    elif len(indices) <= last:
+        yield Complaint(
+            "tls.peers", f"lists {len(indices)} stages; the chain goes on to {last}"
+        )
+    for number, peer in enumerate(tls.peers):
+        if not _NODE_ID.fullmatch(peer.node_id):
+            yield Complaint(
+                f"tls.peers[{number}].node_id",
+                f"{show(peer.node_id)} is no node id; write its 64 lower-case "
+                "hexadecimal digits",
+            )
 
 
 def _engine_complaints(config: StageConfig) -> Iterator[Complaint]:

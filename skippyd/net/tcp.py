@@ -1,7 +1,8 @@
 """Blocking TCP between stages: dialling on the right interface, sending, closing.
 
 Lanes own blocking sockets: trio streams cost seven times as much a hop. Every wait
-here has a deadline; a timeout of the socket surfaces as `TimeoutError`.
+here has a deadline; a timeout of the socket surfaces as `TimeoutError`. What a lane
+does to its connection works on a plain one and on one under TLS alike.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 
@@ -20,9 +21,16 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from skippyd.net.tls_socket import TlsSocket
+
+    StageSocket: TypeAlias = socket.socket | TlsSocket
+
 RECEIVE_BYTES = 65_536
 """Asked for at a time: above malloc's threshold each call maps and unmaps pages, which
 costs several times more than the call (measured: 86 us against 15 for 2400 bytes)."""
+NO_TLS_ALERT = bytes.fromhex("15030300020246")
+"""TLS's own word, not encrypted, for "we do not speak the same version" (RFC 8446, 6)."""
+
 LINGER_SECONDS = 1.0
 DRAIN_BYTES = 65_536
 USER_TIMEOUT_MS = 30_000
@@ -112,14 +120,19 @@ def prepare(connection: socket.socket, *, io_timeout_s: float) -> None:
 
 
 def send_buffers(
-    connection: socket.socket, buffers: Sequence[bytes | memoryview]
+    connection: StageSocket, buffers: Sequence[bytes | memoryview]
 ) -> None:
     """Send all buffers in one scatter-gather call, going on when it was short.
+
+    Under TLS they are joined: each write makes records of its own.
 
     Raises:
         TimeoutError: The peer took nothing for as long as the socket allows.
         OSError: The connection broke.
     """
+    if not isinstance(connection, socket.socket):
+        connection.send(buffers)
+        return
     views = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
     while views:
         try:
@@ -129,31 +142,38 @@ def send_buffers(
         views = _rest(views, sent)
 
 
-def receive(connection: socket.socket, size: int) -> bytes:
-    """Receive up to `size` bytes; empty at the end of the stream.
+def receive(connection: StageSocket, size: int) -> bytes | None:
+    """Receive up to `size` bytes; under TLS, all there is of a few records.
+
+    Returns:
+        The bytes; empty at the end of the stream, None under TLS when what has arrived
+        says nothing yet.
 
     Raises:
         TimeoutError: Nothing came for as long as the socket allows.
         OSError: The connection broke.
     """
+    if not isinstance(connection, socket.socket):
+        return connection.receive()
     try:
         return connection.recv(size)
     except BlockingIOError:
         raise TimeoutError("the peer sent nothing more") from None
 
 
-def interrupt(connection: socket.socket) -> None:
+def interrupt(connection: StageSocket) -> None:
     """Wake whatever thread waits on this socket; harmless when it is closed."""
     with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
+        plain_socket(connection).shutdown(socket.SHUT_RDWR)
 
 
-def close_after_last_words(connection: socket.socket) -> None:
+def close_after_last_words(stage_socket: StageSocket) -> None:
     """Close so that what was sent last still arrives.
 
     Closing with unread bytes resets the connection, and a reset can overtake the
     failure text: read on for a moment, bounded in time.
     """
+    connection = plain_socket(stage_socket)
     deadline = time.monotonic() + LINGER_SECONDS
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
@@ -168,6 +188,13 @@ def close_all(connections: Iterable[socket.socket | None]) -> None:
     for connection in connections:
         if connection is not None:
             connection.close()
+
+
+def plain_socket(connection: StageSocket) -> socket.socket:
+    """The socket itself, under whatever it carries."""
+    if isinstance(connection, socket.socket):
+        return connection
+    return connection.plain
 
 
 def _rest(views: list[memoryview], sent: int) -> list[memoryview]:

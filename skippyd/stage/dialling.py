@@ -1,4 +1,7 @@
-"""Opening a connection to another stage: connect, prove the run, await its ready."""
+"""Opening a connection to another stage: connect, prove the run, await its ready.
+
+Under TLS the handshake comes first, in the same thread and under the same deadlines.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,16 @@ from skippyd.errors import (
     StageFailureError,
 )
 from skippyd.net.tcp import dial, prepare, receive, send_buffers
+from skippyd.stage.opening import TLS_ALERT, wait_until
 from skippyd.stage.waiting import PlainWaiter
 
 
 if TYPE_CHECKING:
     import socket
 
-    from skippyd.net.tcp import Address
+    from skippyd.net.tcp import Address, StageSocket
     from skippyd.stage.node import StageNode, StageTimings
+    from skippyd.stage.tls import Place
     from skippyd.stage.waiting import Waiter
 
 RETRY_SECONDS = 0.5
@@ -44,8 +49,19 @@ def open_connection(
     timings: StageTimings,
     io_timeout_s: float,
     waiter: Waiter | None = None,
-) -> socket.socket:
+    place: Place | None = None,
+) -> StageSocket:
     """Connect to a stage and wait until it says that it is ready.
+
+    Args:
+        address: Where it listens.
+        purpose: What the connection is for.
+        run_key: Proves the run; None where no token is demanded.
+        source_host: The own address to leave from.
+        timings: Deadlines.
+        io_timeout_s: How long a read or write may stall later on.
+        waiter: Where to wait.
+        place: Who must be there, under TLS; None is plaintext.
 
     Raises:
         NotThereError: Nothing accepts there.
@@ -59,17 +75,18 @@ def open_connection(
     except OSError as error:
         reason = error.strerror or str(error)
         raise NotThereError(f"cannot connect to {address}: {reason}") from error
+    waiter = PlainWaiter() if waiter is None else waiter
+    until = time.monotonic() + timings.ready
     try:
         prepare(connection, io_timeout_s=io_timeout_s)
+        opened = _secured(connection, place, waiter, until)
         if run_key is not None:
             token = connection_token(run_key, purpose)
-            send_buffers(connection, [encode_auth_preamble(token)])
-        _await_ready(
-            connection,
-            address,
-            PlainWaiter() if waiter is None else waiter,
-            timings.ready,
-        )
+            send_buffers(opened, [encode_auth_preamble(token)])
+        _await_ready(opened, address, waiter, timings.ready)
+    except ConnectionAbortedError as error:
+        connection.close()
+        raise RemoteProtocolError(f"it refused this node: {error.strerror}") from error
     except OSError as error:
         connection.close()
         reason = error.strerror or str(error)
@@ -77,7 +94,15 @@ def open_connection(
     except BaseException:
         connection.close()
         raise
-    return connection
+    return opened
+
+
+def _secured(
+    plain: socket.socket, place: Place | None, waiter: Waiter, until: float
+) -> StageSocket:
+    if place is None:
+        return plain
+    return place.dialled(plain, lambda: wait_until(waiter, plain, until))
 
 
 def connect_to_stage(
@@ -88,7 +113,7 @@ def connect_to_stage(
     *,
     patience_s: float,
     waiter: Waiter,
-) -> socket.socket:
+) -> StageSocket:
     """Connect to a stage of the chain, trying again until patience runs out.
 
     Raises:
@@ -107,6 +132,7 @@ def connect_to_stage(
                 timings=node.timings,
                 io_timeout_s=node.timings.frame,
                 waiter=waiter,
+                place=None if node.tls is None else node.tls.place(index),
             )
         except RemoteProtocolError as error:
             raise StageFailureError(
@@ -135,21 +161,27 @@ def _pause(waiter: Waiter, seconds: float) -> None:
 
 
 def _await_ready(
-    connection: socket.socket, address: Address, waiter: Waiter, timeout_s: float
+    connection: StageSocket, address: Address, waiter: Waiter, timeout_s: float
 ) -> None:
     parser = ReadyParser()
     until = time.monotonic() + timeout_s
     while parser.next_ready() is None:
-        if not waiter.wait([connection], until):
-            if time.monotonic() >= until:
-                raise NotThereError(
-                    f"{address} accepts but did not become ready within {timeout_s:g} s"
-                )
-            continue
+        try:
+            wait_until(waiter, connection, until)
+        except TimeoutError as error:
+            raise NotThereError(
+                f"{address} accepts but did not become ready within {timeout_s:g} s"
+            ) from error
         data = receive(connection, parser.wanted_bytes)
-        if not data:
+        if data == b"":
             raise RemoteProtocolError(
                 f"{address} closed the connection before it was ready: it is of "
-                "another run (transport_auth differs) or has no room for more lanes"
+                "another run (transport_auth differs), expects another node at this "
+                "stage's place, or has no room for more lanes"
             )
-        parser.receive_data(data)
+        if data is not None and data.startswith(TLS_ALERT):
+            raise RemoteProtocolError(
+                "it speaks TLS and this stage does not: give both the same setting "
+                "([stages] allow_plaintext, or tls in stage.json)"
+            )
+        parser.receive_data(data or b"")

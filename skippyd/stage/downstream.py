@@ -1,6 +1,6 @@
 """The way to the next stage: prefill frames on credit, everything else in step.
 
-Owns the link, the background writer and the count of frames that wait for their ACK.
+Owns the link, the background writer (plain connections only) and the count of frames that wait for their ACK.
 Statistics that come with ACKs are kept until somebody upstream asks for them.
 """
 
@@ -73,7 +73,8 @@ class Downstream:
         while self._pending_acks >= max(flow.credit, 1):
             self._one_ack("a prefill chunk")
         waited = time.perf_counter_ns()
-        if flow.async_forward and flow.credit > 0:
+        is_for_writer = flow.async_forward and not self.link.is_for_one_thread
+        if is_for_writer and flow.credit > 0:
             self._writer().put(onward)
         else:
             self.link.send(onward)

@@ -23,10 +23,9 @@ from skippyd.stage.waiting import wait_readable
 
 
 if TYPE_CHECKING:
-    import socket
-
     from skippyd.core.wire.messages import StageMessage
     from skippyd.core.wire.replies import StageReply
+    from skippyd.net.tcp import StageSocket
     from skippyd.stage.node import StageNode
     from skippyd.stage.predictions import FlowKey
     from skippyd.stage.waiting import LaneSignal
@@ -156,7 +155,7 @@ class FirstReturn:
             link.receive(offered.first_bytes)
             self._adopted.append(link)
 
-    def _link(self, connection: socket.socket) -> ReplyLink:
+    def _link(self, connection: StageSocket) -> ReplyLink:
         index = self._node.final_index
         return ReplyLink(connection, index, peer_name=self._node.name_of(index))
 

@@ -1,10 +1,12 @@
 """One end of a connection that carries replies: the way downstream, and predictions.
 
-A link belongs to one lane thread, which reads it; the forwarder may write it too.
+A link belongs to one lane thread, which reads it; the forwarder may write it too,
+unless it is under TLS.
 """
 
 from __future__ import annotations
 
+import socket
 import time
 from typing import TYPE_CHECKING
 
@@ -19,10 +21,9 @@ from skippyd.stage.waiting import PlainWaiter, wait_readable
 
 
 if TYPE_CHECKING:
-    import socket
-
     from skippyd.core.wire.messages import StageMessage
     from skippyd.core.wire.replies import StageReply
+    from skippyd.net.tcp import StageSocket
     from skippyd.stage.waiting import Waiter
 
 
@@ -36,7 +37,7 @@ class ReplyLink:
         peer_name: Its name for messages people read.
     """
 
-    connection: socket.socket
+    connection: StageSocket
     peer_index: int
     peer_name: str = attrs.field(kw_only=True)
     _parser: ReplyParser = attrs.Factory(ReplyParser)
@@ -44,6 +45,11 @@ class ReplyLink:
     def fileno(self) -> int:
         """Descriptor to poll."""
         return self.connection.fileno()
+
+    @property
+    def is_for_one_thread(self) -> bool:
+        """Whether the thread that reads must write as well: so it is under TLS."""
+        return not isinstance(self.connection, socket.socket)
 
     def send(self, message: StageMessage) -> None:
         """Write a message.
@@ -96,6 +102,8 @@ class ReplyLink:
             data = receive(self.connection, RECEIVE_BYTES)
         except OSError as error:
             raise self._end(str(error)) from error
+        if data is None:
+            return
         if not data:
             raise self._end("it closed the connection")
         self._parser.receive_data(data)

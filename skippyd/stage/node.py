@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from skippyd.config.stage import StageConfig
     from skippyd.config.topology import StageTopology
     from skippyd.runtime.interface import StageRuntime
+    from skippyd.stage.tls import StageTls
 
 HOP_MARGIN_SECONDS = 0.5
 
@@ -65,6 +66,14 @@ class FlowControl:
         return self.max_inflight - 1
 
 
+def _tls_of(node: StageNode) -> StageTls | None:
+    if node.config.tls is None:
+        return None
+    from skippyd.stage.tls import StageTls  # noqa: PLC0415 - costs memory, see there
+
+    return StageTls.of(node.config)
+
+
 @attrs.define(kw_only=True)
 class StageNode:
     """One loaded stage.
@@ -75,6 +84,10 @@ class StageNode:
         topology: The whole chain, when it was told.
         timings: Deadlines.
         flow: Prefill flow control.
+        tls: Whom it trusts, when its configuration asks for TLS.
+
+    Raises:
+        ConfigError: A certificate or the key cannot be used.
     """
 
     config: StageConfig
@@ -82,6 +95,7 @@ class StageNode:
     topology: StageTopology | None = None
     timings: StageTimings = attrs.Factory(StageTimings)
     flow: FlowControl = attrs.Factory(FlowControl)
+    tls: StageTls | None = attrs.Factory(_tls_of, takes_self=True)
     sinks: ReturnSinks = attrs.Factory(ReturnSinks)
     waiters: ReturnWaiters = attrs.Factory(ReturnWaiters)
     open_lanes: int = 0

@@ -19,11 +19,11 @@ from skippyd.net.tcp import send_buffers
 
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
 
     from skippyd.core.wire.messages import StageMessage
     from skippyd.core.wire.replies import Failure, StageReply
+    from skippyd.net.tcp import StageSocket
 
 FlowKey = tuple[int, int]
 PENDING_SINKS_MAX = 64
@@ -34,7 +34,7 @@ OFFERS_MAX = 4
 class ReturnSink:
     """A connection that carries predictions; several lanes may share it."""
 
-    connection: socket.socket
+    connection: StageSocket
     _lock: threading.Lock = attrs.Factory(threading.Lock)
 
     def send(self, reply: StageReply | Failure) -> None:
@@ -117,7 +117,7 @@ class OfferedReturn:
         first_bytes: What was read behind the message that opened it: predictions.
     """
 
-    connection: socket.socket
+    connection: StageSocket
     first_bytes: bytes = b""
 
 

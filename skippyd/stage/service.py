@@ -1,7 +1,8 @@
 """Accepting connections of upstream stages and drivers, and watching their threads.
 
-Trio owns the listener, the opening of each connection and its end; the messages
-themselves are handled by a thread that owns the blocking socket.
+Trio owns the listener, the opening of each plain connection and its end; the messages
+themselves are handled by a thread that owns the blocking socket, which under TLS also
+opens it.
 """
 
 from __future__ import annotations
@@ -14,16 +15,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from skippyd.core.wire.auth import (
-    AuthParser,
-    connection_token,
-    lane_purpose,
-    return_purpose,
-)
+from skippyd.core.wire.auth import AuthParser
 from skippyd.core.wire.encode import encode_ready
 from skippyd.core.wire.ready import is_client_hello
 from skippyd.errors import RemoteProtocolError, SkippyError
-from skippyd.net.tcp import prepare
+from skippyd.net.tcp import NO_TLS_ALERT, RECEIVE_BYTES, prepare
+from skippyd.stage.opening import TLS_HANDSHAKE, expected_tokens
 from skippyd.stage.upstream import UpstreamConnection
 
 
@@ -38,7 +35,6 @@ HELLO_SECONDS = 0.5
 HELLO_BYTES = 4
 HELLO_VARIABLE = "SKIPPY_STAGE_CLIENT_READY_HELLO"
 SPARE_CONNECTIONS = 16
-UNTOLD_STAGES_MAX = 64
 BACKLOG = 64
 LACKING = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 LACKING_PAUSE_SECONDS = 0.1
@@ -132,9 +128,11 @@ async def _serve_in_place(
 async def _serve_connection(
     node: StageNode, connection: trio.socket.SocketType, peer: str
 ) -> None:
+    first_bytes, purpose = b"", None
     try:
-        with trio.fail_after(OPENING_SECONDS):
-            first_bytes, purpose = await _open(node, connection)
+        if node.tls is None:
+            with trio.fail_after(OPENING_SECONDS):
+                first_bytes, purpose = await _open(node, connection)
     except (OSError, RemoteProtocolError, trio.TooSlowError) as error:
         # The dialler is told nothing: it may be anyone.
         logger.warning("dropped a connection from %s: %r", peer, error)
@@ -153,7 +151,12 @@ async def _serve_connection(
         plain.close()
         return
     upstream = UpstreamConnection(
-        node, plain, peer=peer, first_bytes=first_bytes, purpose=purpose
+        node,
+        plain,
+        peer=peer,
+        first_bytes=first_bytes,
+        purpose=purpose,
+        opening_s=None if node.tls is None else OPENING_SECONDS,
     )
     await _run_thread(upstream)
 
@@ -184,34 +187,28 @@ async def _open(
     """
     rest, purpose = b"", None
     if node.config.transport_auth is not None:
-        parser = AuthParser(_expected_tokens(node, node.config.transport_auth))
+        parser = AuthParser(expected_tokens(node, node.config.transport_auth))
         while (purpose := parser.next_purpose()) is None:
             data = await connection.recv(parser.wanted_bytes)
             if not data:
                 parser.receive_eof()
                 raise RemoteProtocolError("closed before it proved its run")
+            if parser.at_boundary and data.startswith(TLS_HANDSHAKE):
+                await _send_all(connection, NO_TLS_ALERT)
+                # Closing with unread bytes would take the alert back.
+                connection.shutdown(socket.SHUT_WR)
+                while await connection.recv(RECEIVE_BYTES):
+                    pass
+                raise RemoteProtocolError(
+                    "the dialler speaks TLS and this stage does not: give both the "
+                    "same setting ([stages] allow_plaintext, or tls in stage.json)"
+                )
             parser.receive_data(data)
         rest = parser.take_unread()
     if os.environ.get(HELLO_VARIABLE):
         await _eat_hello(connection)
     await _send_all(connection, encode_ready())
     return rest, purpose
-
-
-def _expected_tokens(node: StageNode, run_key: bytes) -> dict[str, bytes]:
-    purposes = [lane_purpose(node.index - 1, node.index)]
-    if node.is_final and not node.is_first:
-        purposes.append(return_purpose(0, node.index))
-    if node.is_first:
-        purposes += [return_purpose(index, 0) for index in _possible_finals(node)]
-    return {purpose: connection_token(run_key, purpose) for purpose in purposes}
-
-
-def _possible_finals(node: StageNode) -> range:
-    """Indices the final stage may have; a stage without topology cannot know it."""
-    if node.topology is not None or node.is_final:
-        return range(node.final_index, node.final_index + 1)
-    return range(1, UNTOLD_STAGES_MAX)
 
 
 async def _eat_hello(connection: trio.socket.SocketType) -> None:

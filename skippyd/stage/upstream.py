@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import socket
 import time
 from typing import TYPE_CHECKING
 
@@ -34,15 +35,15 @@ from skippyd.net.tcp import (
     send_buffers,
 )
 from skippyd.stage.lane import StageLane
+from skippyd.stage.opening import open_under_tls
 from skippyd.stage.predictions import OfferedReturn, ReturnSink, flow_key
 from skippyd.stage.waiting import LaneSignal
 
 
 if TYPE_CHECKING:
-    import socket
-
     from skippyd.core.wire.messages import StageMessage
     from skippyd.core.wire.replies import StageReply
+    from skippyd.net.tcp import StageSocket
     from skippyd.stage.node import StageNode
 
 logger = logging.getLogger("skippyd.stage")
@@ -62,13 +63,15 @@ class UpstreamConnection:
         peer: Who dialled, for messages people read.
         first_bytes: What arrived behind the opening already.
         purpose: What its token proved it is for; None where no token is demanded.
+        opening_s: How long its opening under TLS may take; None when it is open.
     """
 
     node: StageNode
-    connection: socket.socket
+    connection: StageSocket
     peer: str = attrs.field(kw_only=True)
     first_bytes: bytes = attrs.field(default=b"", kw_only=True)
     purpose: str | None = attrs.field(default=None, kw_only=True)
+    opening_s: float | None = attrs.field(default=None, kw_only=True)
     _signal: LaneSignal = attrs.Factory(_signal_of_node, takes_self=True)
     _lane: StageLane | None = None
     _is_given_away: bool = False
@@ -76,7 +79,8 @@ class UpstreamConnection:
     def run(self) -> None:
         """Serve the connection to its end; returns whatever happened."""
         try:
-            self._serve()
+            if self.opening_s is None or self._open(self.opening_s):
+                self._serve()
         except StageFailureError as error:
             self._fail(error)
         except (RemoteProtocolError, LocalProtocolError) as error:
@@ -117,6 +121,24 @@ class UpstreamConnection:
             self._signal.close()
             if not self._is_given_away:
                 close_after_last_words(self.connection)
+
+    def _open(self, seconds: float) -> bool:
+        """Open the connection under TLS; say whether the dialler may go on."""
+        assert isinstance(self.connection, socket.socket)
+        assert self.node.tls is not None
+        until = time.monotonic() + seconds
+        try:
+            opened = open_under_tls(
+                self.node, self.node.tls, self.connection, self._signal, until
+            )
+        except (OSError, RemoteProtocolError) as error:
+            # The dialler is told nothing but TLS's own words: it may be anyone.
+            if not self._signal.is_interrupted:
+                logger.warning("dropped a connection from %s: %s", self.peer, error)
+            return False
+        self.connection, self.purpose = opened.connection, opened.purpose
+        self.first_bytes = opened.first_bytes
+        return True
 
     def _serve(self) -> None:
         parser = MessageParser(self.node.runtime.width)
@@ -184,10 +206,10 @@ class UpstreamConnection:
         while (message := parser.next_message()) is None:
             self._await_bytes(until)
             data = receive(self.connection, RECEIVE_BYTES)
-            if not data:
+            if data == b"":
                 parser.receive_eof()
                 return None
-            parser.receive_data(data)
+            parser.receive_data(data or b"")
             if math.isinf(until):
                 until = self._frame_deadline()
         return message

@@ -64,7 +64,7 @@ def test_every_exception_is_still_one() -> None:
 
 def test_every_test_folder_mirrors_a_room() -> None:
     ours = {"contracts", "support", "skippyctl", "bench", "scenarios", "simulation"}
-    ours |= {"mutation", "vectors", "processes", "e2e"}
+    ours |= {"mutation", "vectors", "processes", "e2e", "soak"}
     rooms = {path.parent for path in python_files("skippyd")}
     strangers = [
         shown(path)

@@ -33,12 +33,14 @@ from support.chat_call import Answer, Call, get
 from support.cli_chain import SPEAKING
 from support.random_models import write_random_model
 from support.stage_cli import free_port
-from support.stage_room import becomes
+from support.stage_room import becomes, identities, tls_tables
 
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
+
+    from skippyd.config.stage import StageTlsConfig
 
 pytestmark = [pytest.mark.native, pytest.mark.slow, pytest.mark.watchdog(20)]
 
@@ -61,11 +63,16 @@ def whole(plan: ChainPlan) -> StageConfig:
 
 @contextlib.asynccontextmanager
 async def two_stages(
-    plan: ChainPlan,
+    plan: ChainPlan, tables: Sequence[StageTlsConfig | None] = (None, None)
 ) -> AsyncIterator[tuple[EmbeddedServerHandle, EmbeddedServerHandle]]:
     """The chain, the last stage started first."""
     ports = [free_port(), free_port()]
-    first, last = plan.configs(ports, bytes(range(32)))
+    first, last = (
+        attrs.evolve(config, tls=table)
+        for config, table in zip(
+            plan.configs(ports, bytes(range(32))), tables, strict=True
+        )
+    )
     topology = plan.topology(ports)
     async with trio.open_nursery() as nursery:
         tail: EmbeddedServerHandle = await nursery.start(
@@ -118,8 +125,12 @@ async def test_two_stages_of_one_program_answer_and_hold_different_tensors(
         assert head.openai_base_url == f"http://{head.openai_bind_addr}/v1"
 
 
-async def test_a_chain_says_what_the_whole_model_says(plan: ChainPlan) -> None:
-    async with two_stages(plan) as (head, _tail):
+@pytest.mark.parametrize("is_under_tls", [False, True], ids=["plain", "tls"])
+async def test_a_chain_says_what_the_whole_model_says(
+    plan: ChainPlan, tmp_path: Path, is_under_tls: bool
+) -> None:
+    tables = tls_tables(identities(tmp_path, 2)) if is_under_tls else (None, None)
+    async with two_stages(plan, tables) as (head, _tail):
         await becomes(lambda: is_green(head), "green")
         split = (await ask(head, "the rain in spain")).document["choices"]
     async with trio.open_nursery() as nursery:

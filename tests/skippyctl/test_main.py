@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import json
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
 
-from skippyctl.main import COMMANDS, LATER, main
+from skippyctl.main import COMMANDS, main, whole_parser
 from skippyd import __version__
 from skippyd.errors import ExitCode, RefusedError, UsageError
 
@@ -24,6 +25,8 @@ class Fake(ModuleType):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--flag", action="store_true")
+        parser.add_argument("--json", action="store_true")
+        parser.set_defaults(errors_in_json=True)
 
     def run(self, arguments: argparse.Namespace) -> ExitCode:
         assert arguments.flag
@@ -67,12 +70,22 @@ def test_a_fault_of_ours_is_exit_70_with_its_place(
     assert said.endswith("skippyctl plan: internal error; the lines above say where\n")
 
 
-@pytest.mark.parametrize("name", LATER)
-def test_commands_that_are_not_built_yet_are_refused_by_name(
-    name: str, capsys: pytest.CaptureFixture[str]
+def test_an_error_is_told_to_scripts_as_well(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([name, "--json"]) == 2
-    assert capsys.readouterr().err == f"skippyctl {name}: not supported yet\n"
+    fake = Fake(RefusedError("no"))
+    monkeypatch.setitem(sys.modules, "skippyctl.commands.plan", fake)
+    assert main(["plan", "--flag", "--json"]) == 6
+    captured = capsys.readouterr()
+    text, document = captured.err.splitlines()
+    assert text == "skippyctl plan: no"
+    assert json.loads(document) == {
+        "schema": "skippy.error/1",
+        "command": "plan",
+        "message": "no",
+        "exit_code": 6,
+    }
+    assert captured.out == ""
 
 
 @pytest.mark.parametrize("words", [[], ["plna"], ["--nonsense"]])
@@ -90,5 +103,6 @@ def test_help_and_version_are_exit_0(capsys: pytest.CaptureFixture[str]) -> None
         assert said in capsys.readouterr().out
 
 
-def test_every_command_is_either_there_or_refused() -> None:
-    assert not COMMANDS.keys() & set(LATER)
+def test_every_command_is_there_with_its_flags() -> None:
+    text = whole_parser().format_help()
+    assert all(name in text for name in COMMANDS)

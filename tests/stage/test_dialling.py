@@ -11,7 +11,7 @@ import pytest
 
 from skippyd.core.wire.encode import encode_ready
 from skippyd.errors import FailureCode, StageFailureError
-from skippyd.net.tcp import Address
+from skippyd.net.tcp import Address, plain_socket
 from skippyd.stage.dialling import connect_to_stage
 from skippyd.stage.node import StageNode
 from skippyd.stage.waiting import LaneSignal
@@ -51,13 +51,15 @@ def reach(
         runtime=ScriptedRuntime(index=0, is_final=False),
         timings=attrs.evolve(BRISK, ready=ready_s),
     )
-    return connect_to_stage(
-        node,
-        Address("127.0.0.1", port),
-        1,
-        "lane:0>1",
-        patience_s=patience_s,
-        waiter=signal,
+    return plain_socket(
+        connect_to_stage(
+            node,
+            Address("127.0.0.1", port),
+            1,
+            "lane:0>1",
+            patience_s=patience_s,
+            waiter=signal,
+        )
     )
 
 

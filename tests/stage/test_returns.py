@@ -12,6 +12,7 @@ from skippyd.core.wire.auth import lane_purpose
 from skippyd.core.wire.replies import predicted_token
 from skippyd.errors import FailureCode, StageFailureError
 from skippyd.ids import RequestId, SessionId
+from skippyd.net.tcp import plain_socket
 from skippyd.stage import final_return, first_return
 from skippyd.stage.driver import LinkTransport
 from support.stage_room import (
@@ -164,7 +165,7 @@ async def test_a_return_that_closes_wakes_the_waiting_lane_at_once() -> None:
         room.runtimes[1].gate.clear()
         sink = room.nodes[2].sinks.find((driver.request_id, driver.session_id))
         assert sink is not None
-        sink.connection.shutdown(2)
+        plain_socket(sink.connection).shutdown(2)
         with pytest.raises(StageFailureError, match="direct prediction return closed"):
             await blocking(partial(driver.decode, 1))
         room.runtimes[1].gate.set()

@@ -12,7 +12,7 @@ from skippyd.core.wire import requests
 from skippyd.core.wire.auth import lane_purpose, return_purpose
 from skippyd.errors import FailureCode, StageFailureError
 from skippyd.ids import RequestId, SessionId
-from skippyd.net.tcp import send_buffers
+from skippyd.net.tcp import plain_socket, send_buffers
 from skippyd.stage.upstream import UpstreamConnection
 from support.stage_room import (
     BRISK,
@@ -66,7 +66,7 @@ async def test_a_message_that_is_cut_off_ends_the_lane_and_frees_it() -> None:
         async with dialled(room.nodes[0]) as link:
             send_buffers(link.connection, [PREFILL, PREFILL[:80]])
             await becomes(lambda: room.held == [1], "the first message is done")
-            link.connection.shutdown(socket.SHUT_WR)
+            plain_socket(link.connection).shutdown(socket.SHUT_WR)
             await blocking(partial(link.wait_reply, 5.0, "prefill"))
             failure = await last_words(link)
         assert failure.code is FailureCode.PROTOCOL

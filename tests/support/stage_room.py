@@ -11,8 +11,15 @@ import attrs
 import trio
 
 from skippyd.config.endpoints import Endpoint
-from skippyd.config.stage import LoadMode, PeerConfig, StageConfig
+from skippyd.config.stage import (
+    LoadMode,
+    PeerConfig,
+    StageConfig,
+    StageTlsConfig,
+    TlsPeerConfig,
+)
 from skippyd.config.topology import StageTopology, TopologyStage
+from skippyd.coordination.identity import load_or_create
 from skippyd.core.wire.auth import connection_token
 from skippyd.core.wire.encode import encode_auth_preamble, encode_message, encode_ready
 from skippyd.ids import ModelId, RunId, StageId, TopologyId
@@ -26,8 +33,10 @@ from support.scripted_runtime import ScriptedRuntime
 
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from pathlib import Path
 
+    from skippyd.coordination.identity import Identity
     from skippyd.core.wire.messages import StageMessage
 
 T = TypeVar("T")
@@ -47,7 +56,12 @@ BRISK = StageTimings(
 
 
 def config_of(
-    index: int, ports: list[int], *, run_key: bytes | None = None, poll_us: int = 0
+    index: int,
+    ports: list[int],
+    *,
+    run_key: bytes | None = None,
+    poll_us: int = 0,
+    tls: StageTlsConfig | None = None,
 ) -> StageConfig:
     """The configuration of one stage of a chain with a layer each."""
 
@@ -76,7 +90,38 @@ def config_of(
         upstream=peer(index - 1),
         downstream=peer(index + 1),
         transport_auth=run_key,
+        tls=tls,
     )
+
+
+def identities(folder: Path, count: int) -> list[Identity]:
+    """Nodes, one for each stage."""
+    made = []
+    for index in range(count):
+        (folder / f"node-{index}").mkdir()
+        made.append(load_or_create(folder / f"node-{index}"))
+    return made
+
+
+def tls_table(own: Identity, chain: Sequence[Identity]) -> StageTlsConfig:
+    """The table of one stage: who it is, and who it holds the others for."""
+    return StageTlsConfig(
+        certificate_path=str(own.certificate_path),
+        key_path=str(own.key_path),
+        peers=tuple(
+            TlsPeerConfig(
+                stage_index=index,
+                node_id=node.node_id,
+                certificate=node.certificate_pem,
+            )
+            for index, node in enumerate(chain)
+        ),
+    )
+
+
+def tls_tables(chain: Sequence[Identity]) -> list[StageTlsConfig]:
+    """The tables of a whole chain that agrees."""
+    return [tls_table(node, chain) for node in chain]
 
 
 def topology_of(ports: list[int]) -> StageTopology:
@@ -167,6 +212,7 @@ async def running_room(
     told: tuple[bool, ...] | None = None,
     missing: tuple[int, ...] = (),
     poll_us: int = 0,
+    tls: Sequence[StageTlsConfig | None] | None = None,
 ) -> AsyncIterator[Room]:
     """Run a chain of stages with scripted runtimes.
 
@@ -178,7 +224,9 @@ async def running_room(
         told: Which stages know the topology; all by default.
         missing: Stages whose port nobody listens on.
         poll_us: How long lanes spin.
+        tls: The table of each stage; none by default.
     """
+    tables = tls or (None,) * count
     told = told or (True,) * count
     async with trio.open_nursery() as nursery:
         with contextlib.ExitStack() as sockets:
@@ -188,7 +236,9 @@ async def running_room(
             ports = [listener.getsockname()[1] for listener in listeners]
             nodes = [
                 StageNode(
-                    config=config_of(i, ports, run_key=run_key, poll_us=poll_us),
+                    config=config_of(
+                        i, ports, run_key=run_key, poll_us=poll_us, tls=tables[i]
+                    ),
                     runtime=ScriptedRuntime(index=i, is_final=i == count - 1),
                     topology=topology_of(ports) if told[i] else None,
                     timings=timings,

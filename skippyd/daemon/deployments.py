@@ -1,0 +1,184 @@
+"""What operators ask of the coordinator, and the story of it as events with an end.
+
+Rollouts go on by themselves whatever anybody watches. Here it is decided which event
+ends what somebody asked for, and with which exit code their command ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import TYPE_CHECKING
+
+import attrs
+
+from skippyd.admin import schema
+from skippyd.coordination.planning import plan_summary
+from skippyd.coordination.rollout_wishes import Wish
+from skippyd.core.coordinator.campaign_effects import Step
+from skippyd.daemon.clock import read_instant
+from skippyd.errors import ExitCode, RefusedError, SkippyError
+
+
+if TYPE_CHECKING:
+    import trio
+
+    from skippyd.admin import wishes
+    from skippyd.coordination.rollout_events import EventLog, RolloutEvent
+    from skippyd.daemon.node import Node
+
+logger = logging.getLogger("skippyd.daemon")
+
+FAILURES_TOLD = 3
+"""Failed attempts of a model after which its watchers are sent home; the coordinator
+itself goes on trying."""
+
+ENDINGS_KEPT = 256
+
+
+@attrs.define(eq=False)
+class Deployments:
+    """Deploys and withdraws for operators.
+
+    Args:
+        node: The node.
+        nursery: Where what outlives a request runs.
+    """
+
+    node: Node
+    nursery: trio.Nursery
+    _endings: dict[int, ExitCode] = attrs.field(factory=dict, init=False)
+
+    @property
+    def _log(self) -> EventLog:
+        return self.node.rollouts.events
+
+    async def deploy(self, wish: wishes.Deploy) -> schema.Deployment:
+        """Begin a deployment; it goes on when the operator has gone.
+
+        Raises:
+            RefusedError: There is no such model here, or no plan; with the numbers.
+        """
+        if self.node.stages.is_draining:
+            raise RefusedError(
+                "this node is draining; `skippyctl drain --undo` takes stages again"
+            )
+        wanted = await self._wish(wish)
+        after = self._log.last_sequence
+        if wish.dry_run:
+            planned = await self.node.rollouts.dry_run(wanted)
+            assert planned.explained is not None
+            self._end(wanted.model_id, Step.PLAN, plan_summary(planned.explained))
+        elif await self.node.rollouts.deploy(wanted) is None:
+            self._tell_deployed(wanted.model_id)
+        return schema.Deployment(model_id=wanted.model_id, after=after)
+
+    async def withdraw(self, wish: wishes.Withdraw) -> schema.Deployment:
+        """Begin to withdraw a model.
+
+        Raises:
+            RefusedError: It is not deployed here, or several are and none was named.
+        """
+        model_id = wish.model or self._only_model()
+        after = self._log.last_sequence
+        wanted = {s.wish.model_id for s in self.node.rollouts.states() if s.is_wanted}
+        route = self.node.routes.route_of(model_id)
+        is_foreign = (
+            route is not None and route.coordinator_id != self.node.identity.node_id
+        )
+        if model_id not in wanted or is_foreign:
+            # Refused at once, with the reason.
+            await self.node.rollouts.withdraw(model_id)
+        self.nursery.start_soon(functools.partial(self._withdraw, model_id))
+        return schema.Deployment(model_id=model_id, after=after)
+
+    async def events(self, wish: wishes.WatchEvents) -> schema.Events:
+        """Events after the asked one; waits until there is one."""
+        found = await self._log.newer(wish.after, wish.model_id)
+        missed = 0
+        if wish.model_id is None:
+            # Of one model alone the numbers have gaps anyway.
+            missed = max(0, found[0].sequence - wish.after - 1)
+        return schema.Events(
+            missed=missed, items=tuple(self._document(event) for event in found)
+        )
+
+    async def _wish(self, wish: wishes.Deploy) -> Wish:
+        entry = await self.node.inventory.resolve(wish.model)
+        assert entry.sha256 is not None
+        return Wish(
+            model_id=entry.name,
+            model_sha256=entry.sha256,
+            deployed_by=self.node.identity.node_id,
+            context=wish.context,
+            lanes=wish.lanes,
+            node_ids=self.node.rollouts.resolve_nodes(wish.nodes),
+        )
+
+    def _only_model(self) -> str:
+        wanted = [s.wish.model_id for s in self.node.rollouts.states() if s.is_wanted]
+        if len(wanted) == 1:
+            return wanted[0]
+        known = ", ".join(wanted) or "nothing"
+        raise RefusedError(f"name the model to withdraw: deployed here is {known}")
+
+    async def _withdraw(self, model_id: str) -> None:
+        try:
+            await self.node.rollouts.withdraw(model_id)
+        except SkippyError as error:
+            # Somebody else was quicker, or the disk is full: the watcher is told.
+            self._end(model_id, Step.FAILED, str(error), ExitCode(error.exit_code))
+        else:
+            self._end(model_id, Step.WITHDRAW, f"{model_id} is withdrawn")
+
+    def _tell_deployed(self, model_id: str) -> None:
+        route = self.node.routes.route_of(model_id)
+        if route is not None:
+            text = f"{route.run_id}: published at {route.openai_base_url} already"
+            self._end(model_id, Step.PUBLISH, text)
+
+    def _end(
+        self, model_id: str, step: Step, message: str, code: ExitCode = ExitCode.DONE
+    ) -> None:
+        event = self._log.add(
+            step, message, model_id=model_id, at_unix_ms=read_instant().unix_ms
+        )
+        self._endings[event.sequence] = code
+        while len(self._endings) > ENDINGS_KEPT:
+            del self._endings[min(self._endings)]
+
+    def _document(self, event: RolloutEvent) -> schema.Event:
+        code = self._exit_code(event)
+        return schema.Event(
+            sequence=event.sequence,
+            unix_ms=event.at_unix_ms,
+            event=event.step.value,
+            message=event.message,
+            model_id=event.model_id,
+            stage_id=event.stage_id,
+            node_id=event.node_id,
+            done=event.done,
+            total=event.total,
+            is_final=code is not None,
+            exit_code=None if code is None else int(code),
+        )
+
+    def _exit_code(self, event: RolloutEvent) -> ExitCode | None:
+        if (code := self._endings.get(event.sequence)) is not None:
+            return code
+        if event.step is Step.PUBLISH:
+            return ExitCode.DONE
+        if event.step is Step.FAILED and self._failures_up_to(event) >= FAILURES_TOLD:
+            return ExitCode.FAILED
+        return None
+
+    def _failures_up_to(self, event: RolloutEvent) -> int:
+        """Failed attempts since the model was last published, this one included."""
+        count = 0
+        for earlier in self._log.since(0, event.model_id):
+            if earlier.sequence > event.sequence:
+                break
+            if earlier.step is Step.PUBLISH:
+                count = 0
+            count += earlier.step is Step.FAILED
+        return count

@@ -1,0 +1,81 @@
+"""The TCP sockets of a daemon, bound before any part starts: a taken port is no surprise."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from skippyd.errors import ConfigError
+
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from skippyd.config.daemon import DaemonConfig
+    from skippyd.config.endpoints import Endpoint
+
+BACKLOG = 128
+
+
+@attrs.frozen(kw_only=True)
+class Listeners:
+    """What is bound.
+
+    Args:
+        control: For other nodes.
+        openai: For clients of the front door; None without one.
+    """
+
+    control: trio.SocketListener
+    openai: trio.SocketListener | None
+
+    @property
+    def control_port(self) -> int:
+        """The port that other nodes reach."""
+        return int(self.control.socket.getsockname()[1])
+
+
+@contextlib.contextmanager
+def bound_listeners(config: DaemonConfig) -> Iterator[Listeners]:
+    """Bind every address of the configuration; what nobody took over is closed.
+
+    Raises:
+        ConfigError: An address is taken or is not of this machine.
+    """
+    with contextlib.ExitStack() as sockets:
+        control = _listen(config.control.bind, "[control] bind", sockets)
+        bind = config.openai.bind
+        openai = None if bind is None else _listen(bind, "[openai] bind", sockets)
+        yield Listeners(control=control, openai=openai)
+
+
+def _listen(
+    endpoint: Endpoint, place: str, sockets: contextlib.ExitStack
+) -> trio.SocketListener:
+    try:
+        found = socket.getaddrinfo(
+            endpoint.host, endpoint.port, type=socket.SOCK_STREAM
+        )
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise _unbound(place, endpoint, error) from error
+    sockets.callback(listener.close)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        raise _unbound(place, endpoint, error) from error
+    return trio.SocketListener(trio.socket.from_stdlib_socket(listener))
+
+
+def _unbound(place: str, endpoint: Endpoint, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"{place} {endpoint}: {error.strerror or error}; choose a free port and an "
+        "address of this machine"
+    )

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from skippyd.admin import wishes
+from skippyd.core.coordinator.campaign_effects import Step
+from skippyd.daemon.deployments import FAILURES_TOLD, Deployments
+from skippyd.errors import ExitCode
+from support.running_nodes import a_node
+
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from skippyd.daemon.view import DaemonView
+
+pytestmark = [pytest.mark.slow, pytest.mark.watchdog(60)]
+
+
+def _say(view: DaemonView, *steps: Step, model: str = "smol") -> None:
+    for step in steps:
+        view.node.rollouts.events.add(step, step.value, model_id=model, at_unix_ms=1)
+
+
+async def test_a_published_model_ends_the_watch_with_success(tmp_path: Path) -> None:
+    async with a_node(tmp_path / "atlas") as view:
+        _say(view, Step.PLAN, Step.CLAIM, Step.PUBLISH)
+        events = (await view.events(wishes.WatchEvents(model_id="smol"))).items
+        assert [(e.event, e.is_final) for e in events] == [
+            ("plan", False),
+            ("claim", False),
+            ("publish", True),
+        ]
+        assert events[-1].exit_code == ExitCode.DONE
+
+
+async def test_failed_attempts_end_the_watch_when_they_repeat(tmp_path: Path) -> None:
+    async with a_node(tmp_path / "atlas") as view:
+        _say(view, Step.FAILED, Step.PUBLISH, *[Step.FAILED] * FAILURES_TOLD)
+        events = (await view.events(wishes.WatchEvents())).items
+        finals = [e.sequence for e in events if e.event == "failed" and e.is_final]
+        assert finals == [2 + FAILURES_TOLD]
+        assert events[-1].exit_code == ExitCode.FAILED
+
+
+async def test_a_watch_resumes_and_tells_what_it_missed(tmp_path: Path) -> None:
+    async with a_node(tmp_path / "atlas") as view:
+        _say(view, *[Step.PLAN] * 1_003)
+        page = await view.events(wishes.WatchEvents(after=1))
+        assert page.missed == 2
+        assert page.items[0].sequence == 4
+        rest = await view.events(wishes.WatchEvents(after=1_002))
+        assert [event.sequence for event in rest.items] == [1_003]
+        assert rest.missed == 0
+
+
+async def test_a_watch_waits_for_its_model(tmp_path: Path) -> None:
+    async with a_node(tmp_path / "atlas") as view:
+        _say(view, Step.PLAN, model="other")
+        with trio.move_on_after(0.05) as patience:
+            await view.events(wishes.WatchEvents(model_id="smol"))
+        assert patience.cancelled_caught
+
+
+async def test_a_withdrawal_that_fails_tells_its_watcher(tmp_path: Path) -> None:
+    async with a_node(tmp_path / "atlas") as view, trio.open_nursery() as nursery:
+        await Deployments(view.node, nursery)._withdraw("smol")
+        (event,) = view.node.rollouts.events.since(0)
+        assert event.step is Step.FAILED
+        assert "smol is not deployed by this node" in event.message

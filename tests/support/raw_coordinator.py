@@ -1,0 +1,99 @@
+"""A coordinator played by hand: claims and loads over a control connection of bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from skippyd.coordination.control_frames import frame_of
+from skippyd.coordination.control_json import command_of, request_to_json
+from skippyd.coordination.ports import FEATURES, GENERATION
+from skippyd.core.coordinator.claim import ClaimEpoch, CoordinatorClaim
+from skippyd.core.coordinator.instant import MAX_LEASE_MS
+from skippyd.core.coordinator.messages import ClaimCoordinator
+from skippyd.daemon.clock import read_instant
+from skippyd.ids import CoordinatorId, NodeId, RunId, Term, TopologyId, UnixMs
+from support.raw_control import RawControl
+
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from skippyd.coordination.ports import StageRunSettings
+    from skippyd.core.coordinator.messages import Request
+    from support.stage_nodes import Plan
+
+DEADLINE_MS = 15_000
+
+
+@attrs.define(eq=False)
+class RawCoordinator:
+    """Speaks as one node to another; `open` has said hello.
+
+    Args:
+        control: The connection.
+        node_id: Whose key it shows.
+        plan: The model and its split.
+    """
+
+    control: RawControl
+    node_id: str
+    plan: Plan
+
+    @classmethod
+    def open(cls, port: int, state: Path, node_id: str, plan: Plan) -> RawCoordinator:
+        """Connect with the key of a state directory, and say hello."""
+        control = RawControl(port, state)
+        assert " 101 " in control.upgrade()
+        control.say("hello", _hello(node_id))
+        assert "result" in control.answer()
+        return cls(control, node_id, plan)
+
+    def claim(self, term: int) -> dict[str, Any]:
+        """Claim; return the whole answer.
+
+        Raises:
+            OSError: The connection ended instead.
+        """
+        return self._ask(ClaimCoordinator(self._claim(term)), None)
+
+    def load(self, term: int, index: int) -> dict[str, Any]:
+        """Load a stage; return the whole answer, for `claim`'s errors."""
+        load = attrs.evolve(
+            self.plan.load(term, index), coordinator_id=CoordinatorId(self.node_id)
+        )
+        return self._ask(load, self.plan.settings())
+
+    def _ask(
+        self, request: Request, settings: StageRunSettings | None
+    ) -> dict[str, Any]:
+        command = request_to_json(request, settings)
+        self.control.say(
+            command_of(request), frame_of(NodeId(self.node_id), DEADLINE_MS, command)
+        )
+        return self.control.answer()
+
+    def _claim(self, term: int) -> CoordinatorClaim:
+        epoch = ClaimEpoch(
+            key=self.plan.key,
+            topology_id=TopologyId(f"topology-run-{term}"),
+            run_id=RunId(f"run-{term}"),
+            coordinator_id=CoordinatorId(self.node_id),
+            participant_set_hash="participants",
+            topology_hash="topology",
+        )
+        lease_until = UnixMs(read_instant().unix_ms + MAX_LEASE_MS)
+        return CoordinatorClaim(
+            epoch=epoch, term=Term(term), lease_until_unix_ms=lease_until
+        )
+
+
+def _hello(node_id: str) -> dict[str, object]:
+    return {
+        "generation": GENERATION,
+        "requester_id": node_id,
+        "features": list(FEATURES),
+        "version": "0.1.0",
+        "name": "coordinator",
+    }
