@@ -130,6 +130,8 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
 def _is_silent(node: ast.AST) -> bool:
     if isinstance(node, ast.Assert | ast.Raise | ast.JoinedStr):
         return True
+    if isinstance(node, ast.keyword) and node.arg == "init":
+        return True  # whether a constructor takes a field is declared, not decided
     is_typing_only = (
         isinstance(node, ast.If)
         and isinstance(node.test, ast.Name)
