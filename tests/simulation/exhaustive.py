@@ -145,13 +145,8 @@ class Search:
             others = stages[:index] + stages[index + 1 :]
             for moved, duplicate, crash in self._moves(stage, state):
                 together = tuple(sorted((*others, moved)))
-                yield (
-                    together,
-                    progress,
-                    duplicates - duplicate,
-                    crashes - crash,
-                    is_late,
-                )
+                left = duplicates - duplicate, crashes - crash
+                yield (together, progress, *left, is_late)
 
     def _coordinator_steps(self, state: _State) -> Iterator[_State]:
         stages, progress, duplicates, crashes, is_late = state
