@@ -23,10 +23,10 @@ test-fast: environment-dev ## what needs no native code and no processes, under 
 	@exec $(BIN)/python -m pytest -m "$(FAST)" $(ARGS)
 
 bench: environment-dev ## measure; the last line of standard output is JSON
-	@$(BIN)/python tests/bench/planner_growth.py >&2
-	@PYTHONPATH=tests $(BIN)/python tests/simulation/bench.py >&2
-	@PYTHONPATH=tests $(BIN)/python tests/simulation/async_bench.py >&2
-	@PYTHONPATH=tests $(BIN)/python tests/bench/node_figures.py >&2
+	-@$(BIN)/python tests/bench/planner_growth.py >&2
+	-@PYTHONPATH=tests $(BIN)/python tests/simulation/bench.py >&2
+	-@PYTHONPATH=tests $(BIN)/python tests/simulation/async_bench.py >&2
+	-@PYTHONPATH=tests $(BIN)/python tests/bench/node_figures.py >&2
 	@exec $(BIN)/skippyd bench $(ARGS)
 
 soak: environment-dev ## what `make test` runs a tenth of: kills, cycles, examples

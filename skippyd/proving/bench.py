@@ -1,7 +1,8 @@
 """Figures of the chain, as ratios of things measured in turn in one run.
 
-Machines are shared and noisy, so both sides of a ratio run alternately, many times;
-the median of the ratios is quoted, with the smallest and the largest as its spread.
+Machines are shared and noisy, so all sides run alternately, in many short turns: what
+slows the machine for a second slows them alike. The median of the ratios is quoted, with
+the smallest and the largest as its spread.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from skippyd.runtime.stage_runtime import LlamaStageRuntime
 
 PROMPT_TOKENS = 50
-DECODED_TOKENS = 48
+DECODED_TOKENS = 12
 FIRST_TOKEN = 100
 
 
@@ -74,6 +75,17 @@ class Figure:
             median=statistics.median(values), lowest=min(values), highest=max(values)
         )
 
+    @classmethod
+    def of_pool(cls, rounds: Sequence[Sequence[float]], share: float) -> Figure:
+        """A quantile of all values together, and of the rounds for its spread."""
+        each = [float(np.quantile(values, share)) for values in rounds]
+        pooled = [value for values in rounds for value in values]
+        return cls(
+            median=float(np.quantile(pooled, share)),
+            lowest=min(each),
+            highest=max(each),
+        )
+
     def rounded(self, digits: int) -> tuple[float, list[float]]:
         """The quoted number, and its spread."""
         return (
@@ -111,7 +123,8 @@ def measure_speed(plan: BenchPlan, on_round: Callable[[str], None]) -> SpeedFigu
     model = open_model(plan.model_path)
     cut = model.layer_count // 2
     chain_plan = _chain_plan(plan, (0, cut, model.layer_count))
-    engine, decode, p50, p99 = [], [], [], []
+    engine, decode = [], []
+    gaps_us: list[list[float]] = []
     with contextlib.ExitStack() as stack:
         bare = stack.enter_context(BareLoop(plan.model_path, chain_plan.settings()))
         whole = load_stage_runtime(
@@ -128,18 +141,17 @@ def measure_speed(plan: BenchPlan, on_round: Callable[[str], None]) -> SpeedFigu
             engine_s = statistics.median(engine_times)
             engine.append(statistics.median(bare_times) / engine_s)
             decode.append(engine_s / statistics.median(split.seconds))
-            p50.append(float(np.quantile(split.gaps_us, 0.5)))
-            p99.append(float(np.quantile(split.gaps_us, 0.99)))
+            gaps_us.append(split.gaps_us)
             on_round(
                 f"round {number + 1} of {plan.repetitions}: {engine_s * 1000:.2f} ms a "
                 f"token unsplit, engine {engine[-1]:.3f}, 2 stages {decode[-1]:.3f}, "
-                f"boundary {p50[-1]:.0f} us"
+                f"boundary {statistics.median(split.gaps_us):.0f} us"
             )
     return SpeedFigures(
         engine_ratio=Figure.of(engine),
         decode_ratio=Figure.of(decode),
-        boundary_us_p50=Figure.of(p50),
-        boundary_us_p99=Figure.of(p99),
+        boundary_us_p50=Figure.of_pool(gaps_us, 0.5),
+        boundary_us_p99=Figure.of_pool(gaps_us, 0.99),
         cut=cut,
     )
 
