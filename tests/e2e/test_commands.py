@@ -144,7 +144,7 @@ def test_the_kill_of_a_parent_leaves_no_stage_process(tmp_path: Path) -> None:
     arguments = ["demo", "--model", str(model), "--stages", "3", "--max-tokens", "4"]
     arguments += ["--ctx-size", "512", "--openai-bind-addr", "127.0.0.1:0"]
     with RunningCommand.start(arguments, tmp_path / "log", cwd=tmp_path) as command:
-        command.wait_said("http://127.0.0.1:", within_s=18)
+        command.wait_said("http://127.0.0.1:", within_s=45)
         below = descendants(command.process.pid)
         assert len(below) >= 4, "three stages and stage 0's template worker"
         command.signal(signal.SIGKILL)
@@ -157,7 +157,7 @@ def test_ctrl_c_ends_a_demo_and_its_stages(tmp_path: Path) -> None:
     arguments = ["demo", "--model", str(model), "--stages", "2", "--max-tokens", "4"]
     arguments += ["--ctx-size", "512", "--openai-bind-addr", "127.0.0.1:0"]
     with RunningCommand.start(arguments, tmp_path / "log", cwd=tmp_path) as command:
-        command.wait_said("http://127.0.0.1:", within_s=18)
+        command.wait_said("http://127.0.0.1:", within_s=45)
         below = descendants(command.process.pid)
         command.signal(signal.SIGINT)
         assert command.exit_code() == ExitCode.INTERRUPTED
