@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import functools
 import logging
-from typing import Any
+from typing import TYPE_CHECKING
 
 from skippyd.runtime.llama.bindings import address_of, llama
 from skippyd.runtime.llama.native import LOG_WRITE, LogSink, native
 
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 logger = logging.getLogger("skippyd.llama")
 
@@ -23,25 +27,33 @@ KEPT_ERRORS = 8
 
 _recent_errors: collections.deque[str] = collections.deque(maxlen=KEPT_ERRORS)
 _partial: list[str] = []
-_references: list[Any] = []  # C keeps the addresses: these must stay alive
 
 
 def route_logs() -> None:
-    """Send llama.cpp's warnings and errors to our logger; once per process."""
-    if _references:
-        return
+    """Send llama.cpp's warnings and errors to our logger.
+
+    Called before each load: a host that imports `llama_cpp` later takes the callback
+    over, and the reason of a refusal would be lost.
+    """
+    _route()()
+
+
+@functools.cache
+def _route() -> Callable[[], None]:
+    """What sets the callback; made once, since C keeps its addresses."""
     library = native()
     if library is None:
         callback = llama().ggml_log_callback(_from_python)
-        _references.append(callback)
-        llama().llama_log_set(callback, None)
-        return
+        return functools.partial(llama().llama_log_set, callback, None)
     sink = LogSink(LOWEST_LEVEL, LOG_WRITE(_write))
     set_log = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
         address_of(llama().llama_log_set)
     )
-    _references.extend((sink, set_log))
-    set_log(address_of(library.skippy_log), ctypes.addressof(sink))
+
+    def route() -> None:
+        set_log(address_of(library.skippy_log), ctypes.addressof(sink))
+
+    return route
 
 
 def take_recent_errors() -> str:

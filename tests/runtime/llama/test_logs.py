@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -55,3 +56,13 @@ def test_routing_twice_routes_once(
     messages = [record.getMessage() for record in caplog.records]
     assert messages
     assert len(set(messages)) == len(messages)
+
+
+def test_a_host_that_imports_llama_cpp_does_not_take_the_reasons_away(
+    tmp_path: Path,
+) -> None:
+    """That import sets a log callback of its own, for the whole process."""
+    route_logs()
+    importlib.import_module("llama_cpp")
+    with pytest.raises(ModelError, match=r"refused the .*nowhere\.gguf: (?!no reason)"):
+        load_file(tmp_path / "nowhere.gguf", EngineSettings())
