@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,7 +37,13 @@ settings.load_profile(os.environ.get("SKIPPY_HYPOTHESIS_PROFILE", "dev"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep a way to the real standard error for a watchdog that ends the run."""
+    """Hear Ctrl-C, and keep a way to the real standard error for a watchdog.
+
+    A shell starts what runs in the background deaf to SIGINT, and every child inherits
+    that: the tests that press Ctrl-C would wait for ever.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     capture = config.pluginmanager.getplugin("capturemanager")
     if capture is None:
         config.stash[WATCHDOG_STDERR] = os.dup(2)
