@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from skippyd.core.wire.messages import StageMessage
     from skippyd.core.wire.replies import StageReply
     from skippyd.runtime.interface import StepResult
+    from skippyd.stage.lane_board import LaneSeat
     from skippyd.stage.node import StageNode
 
 K = MessageKind
@@ -69,7 +70,7 @@ class StageLane:
     _final_return: FinalReturn | None = None
     _sessions: set[int] = attrs.Factory(set)
     _stats: DeferredStats = attrs.Factory(DeferredStats)
-    _is_open: bool = False
+    _seat: LaneSeat | None = None
 
     def open(self, *, patience_s: float) -> None:
         """Connect to the stage downstream, if there is one.
@@ -77,8 +78,7 @@ class StageLane:
         Raises:
             StageFailureError: It is not there.
         """
-        self.node.lane_opened()
-        self._is_open = True
+        self._seat = self.node.board.sit()
         if self.node.is_first:
             self._first_return = FirstReturn(self.node, self.signal)
         if self.node.is_final:
@@ -108,9 +108,13 @@ class StageLane:
         """
         check_state(message)
         self.node.count_message()
+        assert self._seat is not None, "the lane is not open"
+        self._seat.begin(message)
         try:
             self._dispatch(message)
+            self._seat.done(message)
         except EngineError as error:
+            self._seat.working_since_ns = 0
             raise StageFailureError(
                 error.code, self.node.index, f"{self.node.config.stage_id}: {error}"
             ) from error
@@ -145,8 +149,8 @@ class StageLane:
         """
         with contextlib.ExitStack() as steps:
             steps.callback(self.signal.close)
-            if self._is_open:
-                steps.callback(self.node.lane_closed)
+            if self._seat is not None:
+                steps.callback(self.node.board.leave, self._seat)
             if self._first_return is not None:
                 steps.callback(self._first_return.close)
             if self._final_return is not None:
@@ -158,7 +162,7 @@ class StageLane:
             if self._downstream is not None:
                 self._downstream.interrupt()
         self._sessions.clear()
-        self._is_open = False
+        self._seat = None
 
     def fail_flows(self, failure: StageFailureError) -> None:
         """Tell stage 0 directly that this lane's requests have failed."""
@@ -234,13 +238,16 @@ class StageLane:
     def _step(self, message: StageMessage, *, predict: bool) -> StepResult:
         # Before the work: a step that fails half-way has made the session already.
         self._sessions.add(message.session_id)
-        return self.node.runtime.step(
+        result = self.node.runtime.step(
             message.session_id,
             position=self._position(message),
             tokens=message.tokens,
             activation=self._input(message),
             predict=predict,
         )
+        assert self._seat is not None
+        self._seat.computed(message, result)
+        return result
 
     def _position(self, message: StageMessage) -> int:
         if message.pos_start < 0:

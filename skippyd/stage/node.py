@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from skippyd.core.telemetry.names import Attribute
 from skippyd.net.tcp import Address
+from skippyd.stage.lane_board import LaneBoard
 from skippyd.stage.predictions import ReturnSinks, ReturnWaiters
+from skippyd.stage.span_outbox import SpanOutbox
 
 
 if TYPE_CHECKING:
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from skippyd.stage.tls import StageTls
 
 HOP_MARGIN_SECONDS = 0.5
+OVERDUE_REPLIES = 2
+"""A lane at one message for longer than so many answers may take is overdue."""
 
 
 @attrs.frozen(kw_only=True)
@@ -74,6 +79,17 @@ def _tls_of(node: StageNode) -> StageTls | None:
     return StageTls.of(node.config)
 
 
+def _board_of(node: StageNode) -> LaneBoard:
+    return LaneBoard(
+        node.spans,
+        {
+            Attribute.STAGE_ID: node.config.stage_id,
+            Attribute.STAGE_INDEX: node.config.stage_index,
+        },
+        overdue_s=OVERDUE_REPLIES * node.reply_patience_s,
+    )
+
+
 @attrs.define(kw_only=True)
 class StageNode:
     """One loaded stage.
@@ -85,6 +101,8 @@ class StageNode:
         timings: Deadlines.
         flow: Prefill flow control.
         tls: Whom it trusts, when its configuration asks for TLS.
+        spans: What it has measured and nobody has taken yet.
+        board: What its lanes are at.
 
     Raises:
         ConfigError: A certificate or the key cannot be used.
@@ -98,9 +116,15 @@ class StageNode:
     tls: StageTls | None = attrs.Factory(_tls_of, takes_self=True)
     sinks: ReturnSinks = attrs.Factory(ReturnSinks)
     waiters: ReturnWaiters = attrs.Factory(ReturnWaiters)
-    open_lanes: int = 0
+    spans: SpanOutbox = attrs.Factory(SpanOutbox)
+    board: LaneBoard = attrs.Factory(_board_of, takes_self=True)
     messages: int = 0
     _lock: threading.Lock = attrs.Factory(threading.Lock)
+
+    @property
+    def open_lanes(self) -> int:
+        """Lanes that are open: of upstreams, and stage 0's own."""
+        return len(self.board)
 
     @property
     def index(self) -> int:
@@ -164,16 +188,6 @@ class StageNode:
         """Count a message that is about to be handled."""
         with self._lock:
             self.messages += 1
-
-    def lane_opened(self) -> None:
-        """Count a lane in."""
-        with self._lock:
-            self.open_lanes += 1
-
-    def lane_closed(self) -> None:
-        """Count a lane out."""
-        with self._lock:
-            self.open_lanes -= 1
 
 
 def address_of(endpoint: Endpoint) -> Address:

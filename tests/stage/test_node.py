@@ -74,8 +74,7 @@ def test_counters_lose_nothing_between_threads() -> None:
     def count() -> None:
         for _ in range(2000):
             node.count_message()
-            node.lane_opened()
-            node.lane_closed()
+            node.board.leave(node.board.sit())
 
     threads = [threading.Thread(target=count) for _ in range(4)]
     for thread in threads:

@@ -66,6 +66,7 @@ class Attribute(StrEnum):
     DOWNSTREAM_WAIT_MS = "llama_stage.downstream_wait_ms"
     LOCK_WAIT_MS = "llama_stage.runtime_lock_wait_ms"
     LOCK_HOLD_MS = "llama_stage.runtime_lock_hold_ms"
+    STEPS = "llama_stage.step_count"
     ELAPSED_MS = "llama_stage.elapsed_ms"
     OPERATION = "llama_stage.openai_operation"
     PROMPT_TOKENS = "llama_stage.prompt_token_count"
