@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
@@ -60,15 +61,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def small_files() -> Iterator[None]:
-    """A disk on which no file grows any more."""
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """A disk on which no file grows any more; the run's own output is one of them."""
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_024, limits[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    signal.signal(signal.SIGXFSZ, ignored)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
 
 
 # What is written comes back.
@@ -263,21 +266,20 @@ def test_a_folder_in_place_of_the_store_is_refused(tmp_path: Path) -> None:
     assert "free space, check the disk and the owner" in str(refusal)
 
 
-def test_a_full_disk_refuses_to_start(folder: Path, small_files: None) -> None:
-    assert refusal_of(folder).exit_code is ExitCode.FENCE_STORE
+def test_a_full_disk_refuses_to_start(folder: Path) -> None:
+    with full_disk():
+        refusal = refusal_of(folder)
+
+    assert refusal.exit_code is ExitCode.FENCE_STORE
 
 
-def test_a_disk_that_fills_up_fails_the_write_and_keeps_the_past(
-    folder: Path, request: pytest.FixtureRequest
-) -> None:
-    with opened(folder) as store:
-        request.getfixturevalue("small_files")
-        with pytest.raises(FenceStoreError) as caught:
-            store.write(persist(11))
-        resource.setrlimit(
-            resource.RLIMIT_FSIZE,
-            (resource.RLIM_INFINITY, resource.getrlimit(resource.RLIMIT_FSIZE)[1]),
-        )
+def test_a_disk_that_fills_up_fails_the_write_and_keeps_the_past(folder: Path) -> None:
+    with (
+        opened(folder) as store,
+        full_disk(),
+        pytest.raises(FenceStoreError) as caught,
+    ):
+        store.write(persist(11))
 
     assert caught.value.exit_code is ExitCode.FENCE_STORE
     assert "cannot be written" in str(caught.value)
