@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from skippyd.errors import ModelError
 from skippyd.runtime.llama.bindings import llama
+from skippyd.runtime.llama.huge_pages import HugePageWish
 from skippyd.runtime.llama.logs import route_logs, take_recent_errors
 from skippyd.runtime.llama.native import native
 from skippyd.runtime.llama.stream import open_slice_stream, slice_in_memory
@@ -72,7 +73,8 @@ def load_slice(
         ModelError: llama.cpp refused the slice; its own words are in the message.
     """
     route_logs()
-    params, _keep = _model_params(settings, progress)
+    params = _model_params(settings)
+    params.progress_callback = _progress_callback(progress)
     if native() is not None and settings.capture != "python":
         params.load_mode = llama().LLAMA_LOAD_MODE_NONE
         with open_slice_stream(model_slice) as stream:
@@ -90,30 +92,31 @@ def load_file(path: Path, settings: EngineSettings) -> LlamaModel:
         ModelError: llama.cpp refused the file.
     """
     route_logs()
-    params, _keep = _model_params(settings, None)
+    params = _model_params(settings)
     pointer = llama().llama_model_load_from_file(str(path).encode(), params)
     return LlamaModel(_loaded(pointer, str(path)))
 
 
-def _model_params(
-    settings: EngineSettings, progress: Progress | None
-) -> tuple[Any, object]:
+def _model_params(settings: EngineSettings) -> Any:  # noqa: ANN401 - ctypes structure
     params = llama().llama_model_default_params()
     params.n_gpu_layers = 0
     params.use_extra_bufts = settings.repack
     params.check_tensors = settings.check_tensors
-    if progress is None:
-        return params, None
+    return params
+
+
+def _progress_callback(progress: Progress | None) -> Any:  # noqa: ANN401 - ctypes function
+    wish = HugePageWish()
 
     def report(share: float, _user: object) -> bool:
-        # An exception cannot cross C: progress is a courtesy, loading goes on.
+        # An exception cannot cross C: both are courtesies, loading goes on.
         with contextlib.suppress(Exception):
-            progress(share)
+            wish.make()
+            if progress is not None:
+                progress(share)
         return True
 
-    callback = llama().llama_progress_callback(report)
-    params.progress_callback = callback
-    return params, callback
+    return llama().llama_progress_callback(report)
 
 
 def _loaded(pointer: Any, what: str) -> Any:  # noqa: ANN401 - ctypes pointer
