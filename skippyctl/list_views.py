@@ -64,28 +64,44 @@ def leases_page(leases: schema.Leases) -> Page:
 
 
 def lanes_page(lanes: schema.Lanes) -> Page:
-    """Who uses which lane."""
+    """What each lane is at, since when, and for whom."""
     if not lanes.items:
         return (line("no lane: no stage runs on this node"),)
-    head = ("stage", "lane", "state", "for", "session")
+    head = ("stage", "lane", "state", "for", "positions", "request", "session")
     rows = (
         (
             item.stage_id,
             str(item.lane_id),
-            Piece(item.state, Tone.DIM if item.state == "idle" else Tone.BUSY),
+            _lane_state(item),
             duration(item.age_ms),
+            f"{item.token_count:,}",
+            item.request_id or "-",
             item.session_id or "-",
         )
         for item in lanes.items
     )
-    return (grid(head, rows, right=("lane", "session")),)
+    right = ("lane", "for", "positions", "request", "session")
+    return (
+        grid(head, rows, right=right, drops=("session", "request")),
+        *_left_off(lanes.left_off),
+        *_overdue(lanes),
+    )
 
 
 def sessions_page(sessions: schema.Sessions) -> Page:
     """The sessions that hold KV cells."""
     if not sessions.items:
         return (line("no session is open on this node"),)
-    head = ("session", "request", "stage", "lane", "state", "tokens", "age")
+    head = (
+        "session",
+        "request",
+        "stage",
+        "lane",
+        "state",
+        "positions",
+        "age",
+        "idle",
+    )
     rows = (
         (
             item.session_id,
@@ -95,11 +111,15 @@ def sessions_page(sessions: schema.Sessions) -> Page:
             item.state,
             f"{item.token_count:,}",
             duration(item.age_ms),
+            duration(item.idle_ms),
         )
         for item in sessions.items
     )
-    right = ("session", "request", "lane", "tokens", "age")
-    return (grid(head, rows, right=right, drops=("request", "lane")),)
+    right = ("session", "request", "lane", "positions", "age", "idle")
+    return (
+        grid(head, rows, right=right, drops=("request", "lane", "idle")),
+        *_left_off(sessions.left_off),
+    )
 
 
 def nodes_page(nodes: schema.Nodes, now_unix_ms: int) -> Page:
@@ -228,6 +248,27 @@ def _fence(fence: schema.Fence) -> Iterator[Block]:
     )
     drops = ("artifact", "run", "coordinator")
     yield grid(head, rows, right=("term", "stopped"), wraps="model", drops=drops)
+
+
+def _lane_state(item: schema.LaneRow) -> Piece:
+    if item.is_overdue:
+        return Piece(f"{item.state}, overdue", Tone.BAD)
+    return Piece(item.state, Tone.DIM if item.state == "idle" else Tone.BUSY)
+
+
+def _overdue(lanes: schema.Lanes) -> Iterator[Block]:
+    for item in lanes.items:
+        if item.is_overdue and item.working_ms is not None:
+            yield line(
+                f"{item.stage_id}, lane {item.lane_id}: at one message for "
+                f"{duration(item.working_ms)}, longer than any deadline",
+                tone=Tone.BAD,
+            )
+
+
+def _left_off(count: int) -> Iterator[Block]:
+    if count:
+        yield line(f"({count:,} more are not told by their processes)", tone=Tone.DIM)
 
 
 def _held(*, is_held: bool) -> Piece:

@@ -66,8 +66,8 @@ def _rates(telemetry: Telemetry) -> Iterator[tuple[str, str | Piece]]:
         "spans",
         Piece(
             f"{ring.recorded:,} recorded, {ring.kept:,} of {ring.capacity:,} kept, "
-            f"{ring.dropped:,} dropped",
-            Tone.WARNING if ring.dropped else Tone.PLAIN,
+            f"{ring.dropped:,} dropped, {ring.lost:,} lost in stages",
+            Tone.WARNING if ring.dropped or ring.lost else Tone.PLAIN,
         ),
     )
 

@@ -62,29 +62,49 @@ class LaneRow:
     """One lane of a stage of this node.
 
     Args:
-        state: idle, prefill, decode, or closed.
+        state: idle, open (nothing computed yet), prefill or decode.
         session_id: The session it serves, if any.
+        request_id: The request whose session that is.
+        token_count: Positions that it holds in the KV cache.
         age_ms: How long it has been in this state.
+        working_ms: How long it has been at one message; None between messages.
+        is_overdue: Whether that is longer than any deadline explains.
     """
 
     stage_id: str
     lane_id: int
     state: str
     session_id: str | None
+    request_id: str | None = None
+    token_count: int = 0
     age_ms: int
+    working_ms: int | None = None
+    is_overdue: bool = False
 
 
 @attrs.frozen(kw_only=True)
 class Lanes:
-    """`skippyctl lanes`."""
+    """`skippyctl lanes`.
+
+    Args:
+        left_off: Lanes and sessions that were too many to be told.
+    """
 
     schema: str = "skippy.lanes/1"
+    left_off: int = 0
     items: tuple[LaneRow, ...]
 
 
 @attrs.frozen(kw_only=True)
 class SessionRow:
-    """One session of a stage of this node; never what was said in it."""
+    """One session of a stage of this node; never what was said in it.
+
+    Args:
+        state: open (nothing computed yet), prefill or decode.
+        token_count: Positions that it holds in the KV cache.
+        age_ms: Since it was opened.
+        idle_ms: Since its last message was done.
+    """
 
     session_id: str
     request_id: str | None
@@ -93,13 +113,15 @@ class SessionRow:
     state: str
     token_count: int
     age_ms: int
+    idle_ms: int = 0
 
 
 @attrs.frozen(kw_only=True)
 class Sessions:
-    """`skippyctl sessions`."""
+    """`skippyctl sessions`; `left_off` as in `Lanes`."""
 
     schema: str = "skippy.sessions/1"
+    left_off: int = 0
     items: tuple[SessionRow, ...]
 
 

@@ -34,12 +34,18 @@ class SpanRow:
 
 @attrs.frozen(kw_only=True)
 class RingRow:
-    """The ring that keeps the newest spans."""
+    """The ring that keeps the newest spans.
+
+    Args:
+        dropped: Recorded but kept no longer.
+        lost: Given up by stage processes before they came here.
+    """
 
     capacity: int
     kept: int
     recorded: int
     dropped: int
+    lost: int = 0
 
 
 @attrs.frozen(kw_only=True)

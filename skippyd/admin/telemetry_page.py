@@ -50,6 +50,7 @@ def telemetry_page(
             kept=statistics.kept,
             recorded=statistics.recorded,
             dropped=statistics.dropped,
+            lost=statistics.lost,
         ),
         items=tuple(_row(each, safe_mode=safe_mode) for each in page.items),
     )

@@ -18,13 +18,17 @@ from skippyd.embedding import start_binary_stage
 from skippyd.errors import ExitCode, SkippyError, UsageError
 from skippyd.proving.logits_pipe import LogitsWriter
 from skippyd.runtime.llama.parent_death import die_with_parent
+from skippyd.stage.activity import activity_fields
 from skippyd.stage.lifecycle import LifecycleChannel
+from skippyd.stage.span_outbox import SpanBatch, batch_fields
 
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from skippyd.embedding import BinaryStageOptions, EmbeddedServerHandle
+
+    Event = tuple[str, dict[str, object]]
 
 logger = logging.getLogger("skippyd")
 
@@ -98,9 +102,23 @@ class _Life:
         """How the process ends."""
         return ExitCode.INTERRUPTED if self.was_interrupted else ExitCode.DONE
 
-    def status(self) -> dict[str, object]:
-        """Counters for the parent."""
-        return {} if self.handle is None else _status(self.handle)
+    def status(self) -> list[Event]:
+        """All counters for the parent."""
+        return [("status", {} if self.handle is None else _status(self.handle))]
+
+    def glance(self) -> list[Event]:
+        """What changes, without what is long: for a parent that asks every second."""
+        if self.handle is None:
+            return [("status", {})]
+        counters = _status(self.handle)
+        del counters["decode_ns"], counters["threads"]
+        activity = activity_fields(self.handle.activity())
+        return [("status", counters), ("activity", activity), *self.spans()]
+
+    def spans(self) -> list[Event]:
+        """Spans that the parent has not got yet, when there are any."""
+        batch = SpanBatch() if self.handle is None else self.handle.take_spans()
+        return [("spans", batch_fields(batch))] if batch != SpanBatch() else []
 
 
 async def _serve(
@@ -110,14 +128,25 @@ async def _serve(
     async with trio.open_nursery() as nursery:
         await nursery.start(_watch_signals, life)
         if channel is not None:
-            nursery.start_soon(channel.serve, life.status, life.stop)
+            serve = functools.partial(
+                channel.serve, status=life.status, glance=life.glance, stop=life.stop
+            )
+            nursery.start_soon(serve)
         handle: EmbeddedServerHandle = await nursery.start(start)
         life.handle = handle
         _tell_ready(handle, channel)
         await life.stopping.wait()
         await _shut_down(handle, life)
+        if channel is not None:
+            _tell_last_spans(life, channel)
         nursery.cancel_scope.cancel()
     return life.exit_code
+
+
+def _tell_last_spans(life: _Life, channel: LifecycleChannel) -> None:
+    while events := life.spans():
+        for event, fields in events:
+            channel.tell(event, **fields)
 
 
 async def _shut_down(handle: EmbeddedServerHandle, life: _Life) -> None:

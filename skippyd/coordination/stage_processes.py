@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 from skippyd.errors import SkippyError
+from skippyd.stage.activity import StageActivity
+from skippyd.stage.span_outbox import SpanBatch
 
 
 if TYPE_CHECKING:
@@ -70,7 +72,9 @@ class StageGone:
     detail: str
 
 
-StageNews = StageLoading | StageListening | StageHealth | StageGone
+StageNews = (
+    StageLoading | StageListening | StageHealth | StageActivity | SpanBatch | StageGone
+)
 
 
 class StageChild(Protocol):
@@ -82,7 +86,10 @@ class StageChild(Protocol):
         ...
 
     def ask_health(self) -> None:
-        """Ask for a `StageHealth`; a process that hangs is not waited for."""
+        """Ask for a `StageHealth`, a `StageActivity` and what spans there are.
+
+        A process that hangs is not waited for.
+        """
         ...
 
     def terminate(self, grace_s: float) -> None:

@@ -10,6 +10,7 @@ import trio
 from skippyd.coordination.admission import descriptor_text
 from skippyd.coordination.ports import StageReport
 from skippyd.core.coordinator.messages import StageState, StageStatus
+from skippyd.stage.activity import StageActivity
 from skippyd.units import MIB, format_bytes
 
 
@@ -42,6 +43,9 @@ class StageRun:
         is_ending: Whether its end was asked for.
         was_ready: Whether it ever served.
         counters: What its process counts, from the last time it was asked.
+        activity: What its lanes and sessions were at then.
+        asked_ms: When it was asked first since it last answered, on the boot clock.
+        heard_ms: When it last answered, on the boot clock.
         settled: Set when its process serves or is gone.
         is_overdue: Whether it was ended because it took too long to start.
     """
@@ -63,6 +67,9 @@ class StageRun:
     openai_base_url: str | None = None
     health: str | None = None
     counters: Mapping[str, int] = attrs.Factory(dict)
+    activity: StageActivity = attrs.Factory(StageActivity)
+    asked_ms: int | None = None
+    heard_ms: int = 0
     settled: trio.Event = attrs.Factory(trio.Event)
     is_overdue: bool = False
     is_ending: bool = False

@@ -32,7 +32,9 @@ from skippyd.coordination.stage_run import StageRun
 from skippyd.core.coordinator.control_effects import StageBecameReady, StageEnded
 from skippyd.core.coordinator.messages import LoadFailed, StageState
 from skippyd.errors import SkippyError
+from skippyd.stage.activity import StageActivity
 from skippyd.stage.child_process import resident_bytes
+from skippyd.stage.span_outbox import SpanBatch
 
 
 if TYPE_CHECKING:
@@ -78,6 +80,7 @@ class StageRuns:
         reach: Told the name of each fail point.
         one_at_a_time: Safe mode: stage 0 answers one request at a time.
         trust: For TLS off loopback; None where plaintext is wanted.
+        on_spans: Takes what stage processes have measured.
     """
 
     supervisor: StageSupervisor
@@ -89,6 +92,7 @@ class StageRuns:
     reach: Callable[[str], None] = lambda _name: None
     one_at_a_time: bool = False
     trust: ChainTrust | None = None
+    on_spans: Callable[[SpanBatch], None] = lambda _batch: None
     nursery: trio.Nursery | None = None
     _runs: dict[LoadStage, StageRun] = attrs.Factory(dict)
     _ended: trio.Event = attrs.Factory(trio.Event)
@@ -226,6 +230,8 @@ class StageRuns:
         """Let every process that serves say how it is."""
         for run in self._runs.values():
             if run.child is not None and run.was_ready:
+                if run.asked_ms is None:
+                    run.asked_ms = self.clock().boottime_ms
                 run.child.ask_health()
 
     async def _start(self, run: StageRun) -> None:
@@ -278,21 +284,32 @@ class StageRuns:
 
     def _hear(self, run: StageRun, news: StageNews) -> None:
         match news:
-            case StageLoading(share):
-                if share - run.share >= SHARE_STEP or share >= 1:
-                    run.share = share
-                    self.on_change()
+            case StageLoading():
+                self._hear_loading(run, news)
             case StageListening():
                 self._confirm(run, news)
-            case StageHealth(health, counters):
-                run.counters = counters
-                if health != run.health and not run.is_ending:
-                    run.health = health
-                    self.on_change()
+            case StageActivity():
+                run.activity = news
+            case SpanBatch():
+                self.on_spans(news)
+            case StageHealth():
+                self._hear_health(run, news)
             case StageGone(detail):
                 self._bury(run, detail)
             case _:
                 assert_never(news)
+
+    def _hear_loading(self, run: StageRun, news: StageLoading) -> None:
+        if news.share - run.share >= SHARE_STEP or news.share >= 1:
+            run.share = news.share
+            self.on_change()
+
+    def _hear_health(self, run: StageRun, news: StageHealth) -> None:
+        run.counters = news.counters
+        run.asked_ms, run.heard_ms = None, self.clock().boottime_ms
+        if news.health != run.health and not run.is_ending:
+            run.health = news.health
+            self.on_change()
 
     def _bury(self, run: StageRun, detail: str) -> None:
         run.child = None

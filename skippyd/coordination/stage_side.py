@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from skippyd.core.coordinator.messages import LoadStage, Origin, Reply, Request
     from skippyd.core.coordinator.stages import LiveStage
     from skippyd.ids import NodeId
+    from skippyd.stage.span_outbox import SpanBatch
 
 logger = logging.getLogger("skippyd.stages")
 
@@ -98,6 +99,7 @@ class NodeStages:
         safe_mode: Whether one request is answered at a time.
         build_date_ns: Bounds terms on a node whose clock is far behind.
         trust: For TLS between stages off loopback; None where plaintext is wanted.
+        on_spans: Takes what stage processes have measured.
     """
 
     node_id: NodeId
@@ -112,6 +114,7 @@ class NodeStages:
     safe_mode: bool = False
     build_date_ns: int = 0
     trust: ChainTrust | None = None
+    on_spans: Callable[[SpanBatch], None] = lambda _batch: None
     is_draining: bool = False
     _budget: NodeBudget = attrs.field(init=False)
     _control: StageControl = attrs.field(init=False)
@@ -148,6 +151,7 @@ class NodeStages:
             reach=self.reach,
             one_at_a_time=self.safe_mode,
             trust=self.trust,
+            on_spans=self.on_spans,
         )
         self._preparing = StagePreparing(
             parts=self.parts, offer=self._events.send_nowait

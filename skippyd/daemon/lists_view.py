@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from skippyd.core.coordinator.instant import Instant
     from skippyd.core.coordinator.memory import FenceRecord
     from skippyd.daemon.node import Node
+    from skippyd.stage.activity import LaneActivity, SessionActivity
 
 US_PER_MS = 1000
 
@@ -54,27 +55,31 @@ def fence_document(node: Node) -> schema.Fence:
 
 
 def lanes_document(node: Node) -> schema.Lanes:
-    """Lanes of this node's stages, as their processes count them.
+    """Lanes of this node's stages, as their processes told last."""
+    now_ms = read_instant().boottime_ms
+    runs = [run for run in node.stages.stage_runs() if run.child is not None]
+    return schema.Lanes(
+        left_off=sum(run.activity.left_off for run in runs),
+        items=tuple(
+            _lane(run.load.stage.stage_id, lane, max(0, now_ms - run.heard_ms))
+            for run in runs
+            for lane in run.activity.lanes
+        ),
+    )
 
-    A process tells how many are busy, not which: busy ones come first, their ages are
-    those of the stage's state.
-    """
-    now_ms = read_instant().unix_ms
-    rows = []
-    for run in node.stages.stage_runs():
-        lanes = run.counters.get("lanes", 0)
-        busy = run.counters.get("busy_lanes", 0)
-        rows += [
-            schema.LaneRow(
-                stage_id=run.load.stage.stage_id,
-                lane_id=lane,
-                state="decode" if lane < busy else "idle",
-                session_id=None,
-                age_ms=max(0, now_ms - run.since_unix_ms),
-            )
-            for lane in range(lanes)
-        ]
-    return schema.Lanes(items=tuple(rows))
+
+def sessions_document(node: Node) -> schema.Sessions:
+    """Sessions of this node's stages, as their processes told last."""
+    now_ms = read_instant().boottime_ms
+    runs = [run for run in node.stages.stage_runs() if run.child is not None]
+    return schema.Sessions(
+        left_off=sum(run.activity.left_off for run in runs),
+        items=tuple(
+            _session(run.load.stage.stage_id, session, max(0, now_ms - run.heard_ms))
+            for run in runs
+            for session in run.activity.sessions
+        ),
+    )
 
 
 def nodes_document(node: Node) -> schema.Nodes:
@@ -90,6 +95,36 @@ def usable_bytes(report: NodeReport) -> int:
     if report.max_memory_bytes is not None:
         capped = min(capped, report.max_memory_bytes)
     return max(0, capped - report.headroom_bytes)
+
+
+def _lane(stage_id: str, lane: LaneActivity, since_ms: int) -> schema.LaneRow:
+    working_ms = lane.working_ms
+    return schema.LaneRow(
+        stage_id=stage_id,
+        lane_id=lane.lane_id,
+        state=lane.state,
+        session_id=None if lane.session_id is None else str(lane.session_id),
+        request_id=None if lane.request_id is None else str(lane.request_id),
+        token_count=lane.token_count,
+        age_ms=lane.age_ms + since_ms,
+        working_ms=None if working_ms is None else working_ms + since_ms,
+        is_overdue=lane.is_overdue,
+    )
+
+
+def _session(
+    stage_id: str, session: SessionActivity, since_ms: int
+) -> schema.SessionRow:
+    return schema.SessionRow(
+        session_id=str(session.session_id),
+        request_id=str(session.request_id),
+        stage_id=stage_id,
+        lane_id=session.lane_id,
+        state=session.state,
+        token_count=session.token_count,
+        age_ms=session.age_ms + since_ms,
+        idle_ms=session.idle_ms + since_ms,
+    )
 
 
 def _accepted(fence: ClaimFence) -> tuple[CoordinatorClaim, ...]:

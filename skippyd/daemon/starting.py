@@ -32,7 +32,6 @@ from skippyd.coordination.stage_parts import StageParts
 from skippyd.coordination.stage_side import NodeStages
 from skippyd.core.coordinator.instant import MS_PER_S
 from skippyd.core.telemetry.ring import TelemetryRing
-from skippyd.daemon.answer_spans import AnswerSpans
 from skippyd.daemon.clock import read_instant
 from skippyd.daemon.logs import stage_line
 from skippyd.daemon.node import (
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
     from skippyd.daemon.safe_mode import SafeModeSwitch
     from skippyd.daemon.state_directory import StateDirectory
     from skippyd.ids import NodeId, RunId
+    from skippyd.stage.span_outbox import SpanBatch
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -139,14 +139,14 @@ class NodeStart:
         self, identity: Identity, peers: PeerBook
     ) -> tuple[Inventory, NodeStages]:
         config = self.config
-        spans = AnswerSpans(self.telemetry)
 
-        def take_line(stage_id: str, pid: int, line: str) -> None:
-            stage_line(stage_id, pid, line)
-            spans.take(stage_id, line)
+        def take_spans(batch: SpanBatch) -> None:
+            self.telemetry.count_lost(batch.dropped)
+            for span in batch.spans:
+                self.telemetry.record(span)
 
         supervisor = Supervisor(
-            host=config.stages.host, ports=stage_ports(config), log_line=take_line
+            host=config.stages.host, ports=stage_ports(config), log_line=stage_line
         )
         inventory = Inventory(
             [Path(path) for path in config.models.paths],
@@ -167,6 +167,7 @@ class NodeStart:
             ),
             reach=self.reach,
             safe_mode=self.safe_mode.is_effective,
+            on_spans=take_spans,
             trust=(
                 None if config.stages.allow_plaintext else _trust_of(identity, peers)
             ),

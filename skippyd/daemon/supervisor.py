@@ -30,7 +30,9 @@ from skippyd.coordination.stage_processes import (
     StageNews,
     StageSpawnError,
 )
+from skippyd.stage.activity import parse_activity
 from skippyd.stage.child_process import LogTail, describe_end, stage_environment
+from skippyd.stage.span_outbox import parse_batch
 
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ class Child:
     def ask_health(self) -> None:
         """Ask for its status; a process that does not read is not waited for."""
         with contextlib.suppress(OSError):
-            self.lifecycle.send(b"status\n", socket.MSG_DONTWAIT)
+            self.lifecycle.send(b"glance\n", socket.MSG_DONTWAIT)
 
     def terminate(self, grace_s: float) -> None:
         """Let it finish and end; kill it when it still runs after the grace."""
@@ -170,15 +172,25 @@ class Child:
         if not isinstance(event, dict):
             logger.warning("%s sent %r, which is no event", self.name, line[:80])
             return
+        try:
+            self._tell_event(event)
+        except ValueError as error:
+            logger.warning("%s sent a bad event: %s", self.name, error)
+
+    def _tell_event(self, event: dict[str, object]) -> None:
         match event.get("event"), event.get("done"):
             case "loading", float(share):
                 self.tell(StageLoading(share))
             case "ready", _:
                 url = event.get("openai_base_url")
-                is_url = isinstance(url, str)
-                self.tell(StageListening(openai_base_url=url if is_url else None))
+                known = url if isinstance(url, str) else None
+                self.tell(StageListening(openai_base_url=known))
             case "status", _:
                 self.tell(StageHealth(_health_of(event), _counters_of(event)))
+            case "activity", _:
+                self.tell(parse_activity(event))
+            case "spans", _:
+                self.tell(parse_batch(event))
             case _:
                 logger.debug("%s sent an unknown event", self.name)
 

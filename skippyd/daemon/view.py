@@ -23,6 +23,7 @@ from skippyd.daemon.lists_view import (
     lanes_document,
     leases_document,
     nodes_document,
+    sessions_document,
 )
 from skippyd.daemon.safe_mode import now_unix_s
 from skippyd.daemon.status_view import safe_mode_document, status_document
@@ -90,8 +91,8 @@ class DaemonView:
         return lanes_document(self.node)
 
     async def sessions(self) -> schema.Sessions:
-        """Sessions of this node's stages; processes do not tell them one by one yet."""
-        return schema.Sessions(items=())
+        """Sessions of this node's stages."""
+        return sessions_document(self.node)
 
     async def nodes(self) -> schema.Nodes:
         """This node first, then its peers."""

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from skippyd.frontend.chain import ServedChain
     from skippyd.frontend.lane_pool import LanePool
     from skippyd.net.http_server import HttpServer
+    from skippyd.stage.activity import StageActivity
+    from skippyd.stage.span_outbox import SpanBatch
 
 DRAIN_SECONDS = 10.0
 
@@ -105,6 +107,14 @@ class EmbeddedServerHandle:
             open_returns=len(self._node.sinks) + len(self._node.waiters),
             health=None if self._pool is None else self._pool.health,
         )
+
+    def activity(self) -> StageActivity:
+        """What its lanes and sessions are at; never waits for a running batch."""
+        return self._node.board.activity()
+
+    def take_spans(self) -> SpanBatch:
+        """Take out spans that were measured and not yet taken, a bounded number."""
+        return self._node.spans.take()
 
     async def shutdown(self, *, drain_s: float = DRAIN_SECONDS) -> None:
         """Let running answers finish, then end the server and wait for it.
@@ -316,7 +326,8 @@ async def _serve_openai(
     from skippyd.frontend.server import serve_openai  # noqa: PLC0415 - stage 0 alone
 
     try:
-        await serve_openai([listener], chain, task_status=task_status)
+        record = chain.node.spans.record
+        await serve_openai([listener], chain, record=record, task_status=task_status)
     finally:
         ended.set()
 

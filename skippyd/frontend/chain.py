@@ -11,11 +11,14 @@ import collections
 import contextlib
 import logging
 import secrets
+import time
 from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
+from skippyd.core.telemetry.names import Attribute, SpanName
+from skippyd.core.telemetry.span import NS_PER_MS, span
 from skippyd.core.wire.sampling import SamplingBlock
 from skippyd.errors import FailureCode, StageFailureError
 from skippyd.frontend.backend import TokenBatch
@@ -54,6 +57,7 @@ class LaneTokens:
     """
 
     seed: int
+    asked_unix_ns: int = attrs.Factory(time.time_ns)
     _trio: trio.lowlevel.TrioToken = attrs.Factory(trio.lowlevel.current_trio_token)
     _tokens: collections.deque[int] = attrs.Factory(collections.deque)
     _finish: FinishReason | None = None
@@ -188,6 +192,7 @@ class ServedChain:
         self, pooled: PooledLane, request: GenerationRequest, tokens: LaneTokens
     ) -> None:
         """Prefill, decode, stop; in the lane's thread."""
+        self._tell_admitted(tokens)
         driver = pooled.driver()
         try:
             token, finish = self._generate(driver, request, tokens)
@@ -204,6 +209,17 @@ class ServedChain:
         # answer may ask again at once.
         driver.stop()
         tokens.put(token, finish)
+
+    def _tell_admitted(self, tokens: LaneTokens) -> None:
+        """Leave a span of the wait between the wish and its lane's first step."""
+        now_ns = time.time_ns()
+        waited_ms = max(0, now_ns - tokens.asked_unix_ns) / NS_PER_MS
+        attributes: dict[Attribute, str | float] = {
+            Attribute.STAGE_ID: self.node.config.stage_id,
+            Attribute.QUEUE_WAIT_MS: waited_ms,
+        }
+        name = SpanName.OPENAI_GENERATION_ADMIT
+        self.node.spans.record(span(name, tokens.asked_unix_ns, now_ns, attributes))
 
     def _is_own_refusal(self, failure: StageFailureError) -> bool:
         """Whether stage 0's own engine refused, before anything went downstream."""

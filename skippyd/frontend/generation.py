@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
 import attrs
@@ -18,6 +19,7 @@ from skippyd.core.openai.errors import (
     timed_out,
 )
 from skippyd.core.openai.responses import AnswerHead, Usage
+from skippyd.core.telemetry.answer_times import AnswerTimes
 from skippyd.errors import StageFailureError
 from skippyd.frontend.backend import (
     ChainBackend,
@@ -32,11 +34,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from skippyd.core.openai.requests import AnswerFields
+    from skippyd.core.telemetry.span import Span
     from skippyd.frontend.backend import TokenBatch, TokenStream, Vocabulary
     from skippyd.frontend.sinks import AnswerSink
 
 
 logger = logging.getLogger(__name__)
+
+DONE = 200
+CLIENT_GONE = 499
+"""Not a status of HTTP: nobody was left to be told one."""
 
 
 @attrs.define
@@ -73,11 +80,15 @@ class GenerationRunner:
 
     Args:
         token_deadline_s: Longest silence of the chain before it is given up.
+        record: Takes a summary of each answer.
     """
 
     _backend: ChainBackend
     _ids: AnswerIds
     _token_deadline_s: float = attrs.field(kw_only=True)
+    _record: Callable[[Span], None] = attrs.field(
+        default=lambda _span: None, kw_only=True
+    )
 
     async def run(
         self, prompt_tokens: tuple[int, ...], plan: GenerationPlan, sink: AnswerSink
@@ -88,9 +99,31 @@ class GenerationRunner:
             ApiRefusedError: What the client is told.
             PeerGoneError: The client left; the generation was cancelled.
         """
+        times = AnswerTimes(time.time_ns(), prompt_tokens=len(prompt_tokens))
+        try:
+            await self._run(prompt_tokens, plan, sink, times)
+        except ApiRefusedError as refused:
+            times.status = refused.error.status
+            raise
+        except PeerGoneError:
+            times.status = CLIENT_GONE
+            raise
+        finally:
+            self._record(times.summary(time.time_ns()))
+
+    async def _run(
+        self,
+        prompt_tokens: tuple[int, ...],
+        plan: GenerationPlan,
+        sink: AnswerSink,
+        times: AnswerTimes,
+    ) -> None:
         request = self._request(prompt_tokens, plan.fields)
         answer = Answer(request.max_tokens, plan.fields.stops)
-        await self._generate(request, answer, plan, sink)
+        try:
+            await self._generate(request, answer, plan, sink, times)
+        finally:
+            times.completion_tokens = answer.completion_tokens
         assert answer.finish_reason is not None
         usage = Usage(len(prompt_tokens), answer.completion_tokens)
         logger.info(
@@ -101,6 +134,7 @@ class GenerationRunner:
             answer.finish_reason,
         )
         await sink.finish(answer.finish_reason, usage)
+        times.status = DONE
 
     def _request(
         self, prompt_tokens: tuple[int, ...], fields: AnswerFields
@@ -127,6 +161,7 @@ class GenerationRunner:
         answer: Answer,
         plan: GenerationPlan,
         sink: AnswerSink,
+        times: AnswerTimes,
     ) -> None:
         failure: StageFailureError | trio.TooSlowError | PeerGoneError | None = None
         try:
@@ -135,7 +170,7 @@ class GenerationRunner:
                 # context would wrap them on their way.
                 try:
                     sink.begin(self._head(plan, stream.seed))
-                    await self._pump(stream, answer, sink)
+                    await self._pump(stream, answer, sink, times)
                 except (
                     StageFailureError,
                     trio.TooSlowError,
@@ -156,7 +191,11 @@ class GenerationRunner:
             self._raise_failure(failure, plan)
 
     async def _pump(
-        self, stream: TokenStream, answer: Answer, sink: AnswerSink
+        self,
+        stream: TokenStream,
+        answer: Answer,
+        sink: AnswerSink,
+        times: AnswerTimes,
     ) -> None:
         vocabulary = self._backend.vocabulary
         # One scope for the whole answer: opening one a token costs more than
@@ -165,6 +204,7 @@ class GenerationRunner:
             while answer.finish_reason is None:
                 silence.deadline = trio.current_time() + self._token_deadline_s
                 batch = await stream.next_batch()
+                times.came(time.time_ns())
                 await sink.show(texts_of(batch, answer, vocabulary))
         if silence.cancelled_caught:
             raise trio.TooSlowError

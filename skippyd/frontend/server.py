@@ -19,6 +19,7 @@ from skippyd.net.http_values import HttpLimits
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from skippyd.core.telemetry.span import Span
     from skippyd.frontend.backend import ChainBackend
     from skippyd.frontend.chat_template import TemplateRenderer
 
@@ -43,6 +44,7 @@ async def serve_openai(
     clock_unix_ms: Callable[[], int] = wall_unix_ms,
     token_deadline_s: float = TOKEN_DEADLINE_S,
     ping_every_s: float = PING_EVERY_S,
+    record: Callable[[Span], None] = lambda _span: None,
     task_status: trio.TaskStatus[HttpServer] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve the OpenAI surface until drained or cancelled.
@@ -59,6 +61,7 @@ async def serve_openai(
         clock_unix_ms: The wall clock.
         token_deadline_s: Longest silence of the chain before a request is given up.
         ping_every_s: A stream silent for so long gets a comment.
+        record: Takes a span of each answer.
         task_status: Gets the server.
     """
     chosen = HttpLimits() if limits is None else limits
@@ -68,7 +71,10 @@ async def serve_openai(
             backend,
             prompts=PromptMaker(backend, renderer),
             runner=GenerationRunner(
-                backend, AnswerIds(clock_unix_ms), token_deadline_s=token_deadline_s
+                backend,
+                AnswerIds(clock_unix_ms),
+                token_deadline_s=token_deadline_s,
+                record=record,
             ),
             ping_every_s=ping_every_s,
         )

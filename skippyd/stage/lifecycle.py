@@ -1,7 +1,8 @@
 """The line between a stage process and whoever started it.
 
 One inherited socket carries JSON lines both ways: progress and readiness to the
-parent, `status` and `stop` from it. End of file means that the parent is gone: the
+parent; `status` (all counters), `glance` (what a daemon looks at every second) and
+`stop` from it. End of file means that the parent is gone: the
 stage ends itself. The kernel's parent-death signal covers a stage that hangs.
 """
 
@@ -11,6 +12,7 @@ import contextlib
 import json
 import os
 import socket
+import threading
 from typing import TYPE_CHECKING
 
 import trio
@@ -21,6 +23,9 @@ from skippyd.stage.waiting import wait_readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    Answer = Callable[[], "list[tuple[str, dict[str, object]]]"]
+    """Events that answer a word, each with its fields."""
 
 RECEIVE_BYTES = 4096
 LINE_MAX_BYTES = 65_536
@@ -46,6 +51,7 @@ class LifecycleChannel:
             ) from error
         os.set_inheritable(descriptor, False)
         self._socket.settimeout(SEND_SECONDS)
+        self._sending = threading.Lock()
 
     @property
     def is_parent_gone(self) -> bool:
@@ -60,7 +66,7 @@ class LifecycleChannel:
     def tell(self, event: str, **fields: object) -> None:
         """Send one event; from any thread. A parent that is gone is no error."""
         line = json.dumps({"event": event, **fields}) + "\n"
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), self._sending:
             self._socket.sendall(line.encode())
 
     def close(self) -> None:
@@ -68,9 +74,15 @@ class LifecycleChannel:
         self._socket.close()
 
     async def serve(
-        self, answer_status: Callable[[], dict[str, object]], stop: Callable[[], None]
+        self, *, status: Answer, glance: Answer, stop: Callable[[], None]
     ) -> None:
-        """Answer the parent until it is gone; then, or when told, call `stop`."""
+        """Answer the parent until it is gone; then, or when told, call `stop`.
+
+        Args:
+            status: Answers the word of that name; called in a thread.
+            glance: Likewise.
+            stop: Begins the end of this process.
+        """
         reading = trio.socket.from_stdlib_socket(self._socket.dup())
         buffered = b""
         with reading:
@@ -86,8 +98,10 @@ class LifecycleChannel:
                     if line == b"stop":
                         stop()
                         return
-                    await trio.to_thread.run_sync(self._tell_status, answer_status)
+                    answer = glance if line == b"glance" else status
+                    await trio.to_thread.run_sync(self._tell_all, answer)
         stop()
 
-    def _tell_status(self, answer_status: Callable[[], dict[str, object]]) -> None:
-        self.tell("status", **answer_status())
+    def _tell_all(self, answer: Answer) -> None:
+        for event, fields in answer():
+            self.tell(event, **fields)

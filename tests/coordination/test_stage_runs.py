@@ -18,6 +18,8 @@ from skippyd.coordination.stage_processes import StageGone, StageHealth, StageLo
 from skippyd.coordination.stage_runs import StageRuns
 from skippyd.core.coordinator.control_effects import StageBecameReady, StageEnded
 from skippyd.core.coordinator.messages import Origin, StageState
+from skippyd.stage.activity import LaneActivity, StageActivity
+from skippyd.stage.span_outbox import SpanBatch
 from support.stage_nodes import (
     SOME_BUILD,
     FakeSupervisor,
@@ -184,6 +186,21 @@ async def test_what_a_process_counts_is_kept(plan: Plan) -> None:
         (run,) = runs.runs()
 
     assert run.counters == {"lanes": 3}
+
+
+async def test_what_lanes_are_at_is_kept_and_spans_are_passed_on(plan: Plan) -> None:
+    batches: list[SpanBatch] = []
+    activity = StageActivity(lanes=(LaneActivity(lane_id=0, state="idle"),))
+    async with runs_of(plan) as (runs, supervisor, _):
+        runs.on_spans = batches.append
+        runs.start(plan.load(10, 1), plan.settings(), Origin.NETWORK)
+        child = await supervisor.next_child()
+        child.tell(activity)
+        child.tell(SpanBatch(dropped=2))
+        (run,) = runs.runs()
+
+    assert run.activity == activity
+    assert batches == [SpanBatch(dropped=2)]
 
 
 async def test_a_run_that_never_served_stays_down_and_is_shown(plan: Plan) -> None:

@@ -23,7 +23,11 @@ from skippyd.coordination.stage_processes import (
     StageNews,
     StageSpawnError,
 )
+from skippyd.core.telemetry.names import SpanName
+from skippyd.core.telemetry.span import span
 from skippyd.daemon.supervisor import Child, Supervisor, check_stage_address
+from skippyd.stage.activity import LaneActivity, StageActivity
+from skippyd.stage.span_outbox import SpanBatch
 
 
 if TYPE_CHECKING:
@@ -56,6 +60,10 @@ if what == "grandchild":
     sys.exit(3)
 while data := line.recv(4096):
     tell("status", health="degraded", health_reason="stage-1 is gone", lanes=3, x=True)
+    tell("activity", lanes=[{"lane_id": 0, "state": "idle", "token_count": 0, "age_ms": 5}],
+         sessions=[], left_off=0)
+    tell("activity", lanes="many")
+    tell("spans", items=[["stage.recv", 1, 2, {}]], dropped=3)
 """
 
 
@@ -135,6 +143,12 @@ async def test_a_child_is_heard_from_its_start_to_its_end() -> None:
         assert await heard.receive.receive() == StageHealth(
             "degraded: stage-1 is gone", {"lanes": 3}
         )
+        assert await heard.receive.receive() == StageActivity(
+            lanes=(LaneActivity(lane_id=0, state="idle", age_ms=5),)
+        )
+        # What is no activity was logged and left out.
+        batch = await heard.receive.receive()
+        assert batch == SpanBatch((span(SpanName.RECV, 1, 2),), dropped=3)
         child.terminate(5.0)
         detail = await heard.until_gone()
 

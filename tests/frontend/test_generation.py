@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from skippyd.core.telemetry.names import Attribute, SpanName
 from skippyd.errors import FailureCode, StageFailureError
 from skippyd.frontend.backend import TokenBatch
 from support.http_client import RawClient, json_request, running_openai
@@ -27,6 +28,8 @@ from support.scripted_backend import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from skippyd.core.telemetry.span import Span
 
 
 async def test_two_answers_in_one_millisecond_have_two_ids() -> None:
@@ -206,3 +209,19 @@ async def test_a_large_body_is_parsed_all_the_same() -> None:
         )
     assert reply.status == 200
     assert len(backend.requests[0].prompt_tokens) == 300_001
+
+
+async def test_each_answer_leaves_one_summary_however_it_ended() -> None:
+    spans: list[Span] = []
+    lost = StageFailureError(FailureCode.STAGE_LOST, 1, "stage-1 is gone")
+    backend = ScriptedBackend([["abc"], [lost]])
+    async with running_openai(backend, record=spans.append) as running:
+        client = await running.connect()
+        await client.post(COMPLETION, completion(max_tokens=3))
+        await client.post(COMPLETION, completion(max_tokens=3))
+    done, failed = (span.attributes for span in spans)
+    assert {span.name for span in spans} == {SpanName.OPENAI_REQUEST_SUMMARY}
+    assert (done[Attribute.HTTP_STATUS], failed[Attribute.HTTP_STATUS]) == (200, 502)
+    assert done[Attribute.COMPLETION_TOKENS] == 3
+    assert {Attribute.TTFT_MS, Attribute.TPOT_MS} <= set(done)
+    assert Attribute.TTFT_MS not in failed

@@ -59,14 +59,23 @@ async def test_leases() -> None:
 async def test_lanes_and_sessions() -> None:
     view = FakeNodeView()
     assert lines(lanes_page(await view.lanes())) == [
-        "stage    lane  state   for               session",
-        "stage-0     0  decode  2 s  18446744073709551615",
-        "stage-0     1  idle    2 s                     -",
+        "stage    lane  state   for  positions  request               session",
+        "stage-0     0  decode  2 s      1,234       42  18446744073709551615",
+        "stage-0     1  idle    2 s          0        -                     -",
     ]
     assert lines(sessions_page(await view.sessions())) == [
-        "             session  request  stage    lane  state   tokens        age",
-        "18446744073709551615       42  stage-0     0  decode   1,234  1 min 1 s",
+        "             session  request  stage    lane  state   positions        age   idle",
+        "18446744073709551615       42  stage-0     0  decode      1,234  1 min 1 s  0.0 s",
     ]
+
+
+async def test_a_lane_that_is_overdue_and_rows_that_are_not_told_are_said() -> None:
+    row = (await FakeNodeView().lanes()).items[0]
+    late = attrs.evolve(row, is_overdue=True, working_ms=130_000)
+    text = lines(lanes_page(schema.Lanes(items=(late,), left_off=1_000)))
+    assert "decode, overdue" in text[1]
+    assert text[2] == "(1,000 more are not told by their processes)"
+    assert text[3].startswith("stage-0, lane 0: at one message for 2 min 10 s")
 
 
 async def test_empty_lists_say_so() -> None:

@@ -15,7 +15,7 @@ async def test_rates_times_drops_and_spans() -> None:
         "requests  3 a minute, 1 failed",
         "tokens    1.5 prompt/s, 4.2 completion/s",
         "queue     0 waiting",
-        "spans     9,000 recorded, 8,192 of 8,192 kept, 808 dropped",
+        "spans     9,000 recorded, 8,192 of 8,192 kept, 808 dropped, 0 lost in stages",
         "",
         "time            p50      p95      max  measured",
         "TTFT        52.0 ms  61.0 ms  61.0 ms         3",

@@ -36,7 +36,11 @@ class Line:
             return [json.loads(lines.readline()) for _ in range(count)]
 
     async def serve(self) -> None:
-        await self.channel.serve(lambda: {"lanes": 3}, self.stop)
+        await self.channel.serve(
+            status=lambda: [("status", {"lanes": 3})],
+            glance=lambda: [("status", {}), ("activity", {"lanes": []})],
+            stop=self.stop,
+        )
 
 
 @pytest.fixture
@@ -78,6 +82,16 @@ async def test_status_is_answered_until_told_to_stop(line: Line) -> None:
         ]
         assert line.stops == 0
         line.parent.sendall(b"tus\nstop\n")
+    assert line.stops == 1
+
+
+async def test_a_glance_is_answered_by_all_its_events(line: Line) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(line.serve)
+        line.parent.sendall(b"glance\n")
+        events = await trio.to_thread.run_sync(partial(line.events, 2))
+        assert events == [{"event": "status"}, {"event": "activity", "lanes": []}]
+        line.parent.sendall(b"stop\n")
     assert line.stops == 1
 
 

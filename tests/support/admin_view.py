@@ -90,9 +90,13 @@ class FakeNodeView:
             lane_id=0,
             state="decode",
             session_id="18446744073709551615",
+            request_id="42",
+            token_count=1_234,
             age_ms=2_000,
         )
-        rest = attrs.evolve(row, lane_id=1, state="idle", session_id=None)
+        rest = schema.LaneRow(
+            stage_id="stage-0", lane_id=1, state="idle", session_id=None, age_ms=2_000
+        )
         return schema.Lanes(items=(row, rest) if self.has_claims else ())
 
     async def sessions(self) -> schema.Sessions:
@@ -104,6 +108,7 @@ class FakeNodeView:
             state="decode",
             token_count=1_234,
             age_ms=61_000,
+            idle_ms=20,
         )
         return schema.Sessions(items=(row,) if self.has_claims else ())
 

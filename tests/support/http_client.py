@@ -19,8 +19,9 @@ from support.scripted_backend import inline_renderer
 
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
+    from skippyd.core.telemetry.span import Span
     from skippyd.net.http_connection import HttpHandler, RefusalShape
     from support.scripted_backend import ScriptedBackend
 
@@ -198,6 +199,7 @@ async def running_openai(
     limits: HttpLimits | None = None,
     token_deadline_s: float = 30.0,
     ping_every_s: float = 15.0,
+    record: Callable[[Span], None] = lambda _span: None,
 ) -> AsyncIterator[RunningServer]:
     """Serve a scripted backend on loopback, templates rendered inline."""
     listener = await open_listener()
@@ -212,6 +214,7 @@ async def running_openai(
                 clock_unix_ms=lambda: 1_700_000_000_123,
                 token_deadline_s=token_deadline_s,
                 ping_every_s=ping_every_s,
+                record=record,
             )
         )
         running = RunningServer(server, port_of(listener), nursery)

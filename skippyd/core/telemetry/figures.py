@@ -54,7 +54,8 @@ def figures(spans: Sequence[Span], window_ns: int) -> Figures:
     """Work the figures out.
 
     A request is its summary, which its first stage leaves; a node that only passes
-    requests on counts those. Times are taken from whatever measured them.
+    requests on counts those. Waits are taken from whatever measured them: for a lane
+    once a request, for the engine once a request and stage.
     """
     assert window_ns > 0, window_ns
     requests = [s for s in spans if s.name is SpanName.OPENAI_REQUEST_SUMMARY]
@@ -72,8 +73,8 @@ def figures(spans: Sequence[Span], window_ns: int) -> Figures:
             status >= FIRST_FAILED_STATUS
             for status in _values(requests, Attribute.HTTP_STATUS)
         ),
-        ttft=quantiles(_values(spans, Attribute.TTFT_MS)),
-        tpot=quantiles(_values(spans, Attribute.TPOT_MS)),
+        ttft=quantiles(_values(requests, Attribute.TTFT_MS)),
+        tpot=quantiles(_values(requests, Attribute.TPOT_MS)),
         queue_wait=quantiles(_values(spans, Attribute.QUEUE_WAIT_MS)),
         lock_wait=quantiles(_values(spans, Attribute.LOCK_WAIT_MS)),
         queue_depth=int(depths[-1]) if depths else 0,

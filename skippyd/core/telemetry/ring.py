@@ -36,12 +36,14 @@ class RingStatistics:
 
     Args:
         dropped: Recorded but kept no longer; none of them was lost in silence.
+        lost: Given up before they came here, by those who could not hand them over.
     """
 
     capacity: int
     kept: int
     recorded: int
     dropped: int
+    lost: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -65,11 +67,16 @@ class TelemetryRing:
         self._capacity = capacity
         self._kept: deque[Numbered] = deque(maxlen=capacity)
         self._recorded = 0
+        self._lost = 0
 
     def record(self, span: Span) -> None:
         """Keep a span; the oldest one goes when the ring is full."""
         self._recorded += 1
         self._kept.append(Numbered(self._recorded, span))
+
+    def count_lost(self, count: int) -> None:
+        """Count spans that others had to give up before they came here."""
+        self._lost += count
 
     def after(self, sequence: int, limit: int) -> RingPage:
         """The newest spans with a greater number, at most `limit` of them."""
@@ -92,4 +99,5 @@ class TelemetryRing:
             kept=kept,
             recorded=self._recorded,
             dropped=self._recorded - kept,
+            lost=self._lost,
         )

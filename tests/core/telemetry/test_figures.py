@@ -45,18 +45,18 @@ def test_rates_count_request_summaries_only() -> None:
 
 
 def test_a_request_that_two_parts_saw_counts_once() -> None:
-    """The first stage leaves a summary, the door that passed it on its times."""
+    """The first stage leaves a summary, the door that passed it on another."""
     passed = span(
         SpanName.OPENAI_HTTP_REQUEST,
         0,
         1,
-        {Attribute.TPOT_MS: 10, Attribute.COMPLETION_TOKENS: 20},
+        {Attribute.TTFT_MS: 90, Attribute.COMPLETION_TOKENS: 20},
     )
     both = figures((request(200, 100, 20, 50), passed), MINUTE_NS)
     assert both.requests_per_minute == 1
-    assert both.tpot.p50_us == 10_000
+    assert (both.ttft.count, both.ttft.max_us) == (1, 50_000)
     alone = figures((passed,), MINUTE_NS)
-    assert alone.requests_per_minute == 1
+    assert (alone.requests_per_minute, alone.ttft.max_us) == (1, 90_000)
     assert alone.completion_tokens_per_s == pytest.approx(1 / 3)
 
 

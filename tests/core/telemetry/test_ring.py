@@ -27,6 +27,13 @@ def test_a_full_ring_drops_the_oldest_and_counts_it() -> None:
     assert ring.after(0, 10).missed == 2
 
 
+def test_what_others_gave_up_is_counted_too() -> None:
+    ring = filled(1, capacity=3)
+    ring.count_lost(4)
+    ring.count_lost(1)
+    assert (ring.statistics().lost, ring.statistics().dropped) == (5, 0)
+
+
 def test_a_reader_goes_on_after_the_last_it_has_seen() -> None:
     ring = filled(5, capacity=10)
     assert sequences(ring.after(3, 10)) == [4, 5]
