@@ -59,7 +59,7 @@ from skippyd.core.coordinator.quorum import Tally
 from skippyd.core.coordinator.run import Run
 from skippyd.core.coordinator.terms import run_of
 from skippyd.core.coordinator.verdict import FencedRun, FencingInProgress, Rejected
-from skippyd.ids import NodeId
+from skippyd.ids import NodeId, Term
 
 
 @attrs.define(kw_only=True)
@@ -113,7 +113,8 @@ class Attempt:
             case Phase.PREPARING, PreparationStatus() as status:
                 return self._take_preparation(event.node_id, status, now)
             case Phase.PREPARING, PrepareFailed() as failed:
-                return self._blame(event.node_id, "prepare", failed.refusal.text)
+                text, current_term = failed.refusal.text, failed.refusal.current_term
+                return self._blame(event.node_id, "prepare", text, current_term)
             case Phase.CLAIMING, ClaimAnswer() as answer:
                 return self._take_claim(event.node_id, answer, now)
             case Phase.LOADING, ClaimAnswer() | StageReady() | LoadFailed() as answer:
@@ -201,10 +202,13 @@ class Attempt:
             self.failure = failure
 
     def _blame(
-        self, node_id: NodeId, verb: str, reason: str
+        self, node_id: NodeId, verb: str, reason: str, current_term: Term | None = None
     ) -> tuple[CampaignEffect, ...]:
+        # Where a rival was quicker the node is not to blame: the next plan needs it.
+        is_overtaken = (current_term or 0) > self.run.term
         reason = f"{verb} at {node_id} failed: {reason}"
-        self._fail(AttemptFailure(reason=reason, blamed=(node_id,)))
+        blamed = () if is_overtaken else (node_id,)
+        self._fail(AttemptFailure(reason=reason, blamed=blamed))
         return ()
 
     def _report(

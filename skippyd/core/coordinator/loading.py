@@ -25,7 +25,11 @@ from skippyd.core.coordinator.phases import (
 )
 from skippyd.core.coordinator.quorum import Tally
 from skippyd.core.coordinator.run import PlannedStage, Run
-from skippyd.core.coordinator.verdict import FencingInProgress, Rejected
+from skippyd.core.coordinator.verdict import (
+    FencingInProgress,
+    LoadRefused,
+    Rejected,
+)
 from skippyd.ids import NodeId
 
 
@@ -74,7 +78,7 @@ class LoadSequence:
             case StageReady() if node_id == self._stage.node_id and self._is_load_sent:
                 return self._take_ready(answer, now)
             case LoadFailed() if node_id == self._stage.node_id:
-                self._blame(answer.refusal.text)
+                self._take_refusal(answer.refusal)
         return ()
 
     def request_failed(self, node_id: NodeId, reason: str) -> None:
@@ -94,11 +98,19 @@ class LoadSequence:
     def _stage(self) -> PlannedStage:
         return self._run.plan.stages[self._cursor]
 
+    def _take_refusal(self, refusal: LoadRefused | Rejected) -> None:
+        # Where a rival was quicker the node is not to blame: the next plan needs it.
+        is_overtaken = (refusal.current_term or 0) > self._run.term
+        self._fail(refusal.text, () if is_overtaken else (self._stage.node_id,))
+
     def _blame(self, reason: str) -> None:
-        node_id = self._stage.node_id
+        self._fail(reason, (self._stage.node_id,))
+
+    def _fail(self, reason: str, blamed: tuple[NodeId, ...]) -> None:
+        stage = self._stage
         self.failure = AttemptFailure(
-            reason=f"load of {self._stage.stage_id} at {node_id} failed: {reason}",
-            blamed=(node_id,),
+            reason=f"load of {stage.stage_id} at {stage.node_id} failed: {reason}",
+            blamed=blamed,
         )
 
     def _next_stage(self, now: Instant) -> tuple[CampaignEffect, ...]:
@@ -142,7 +154,7 @@ class LoadSequence:
             case Rejected() as rejected:
                 self._claims.refuse(node_id, rejected.text)
                 if is_awaited:
-                    self._blame(rejected.text)
+                    self._take_refusal(rejected)
                 return ()
             case _:
                 self._claims.accept(node_id)

@@ -217,10 +217,23 @@ def test_a_refused_or_unreachable_preparation_ends_the_attempt() -> None:
     refused.reply(B, PrepareStage(load), failed)
     unreachable.fail(B, PrepareStage(load))
 
-    assert refused.failure.reason == (
-        "prepare at b failed: stale coordinator term 7 < 9"
-    )
+    assert refused.failure == AttemptFailure(
+        reason="prepare at b failed: stale coordinator term 7 < 9"
+    ), "a rival was quicker: the node is not to blame"
     assert unreachable.failure.blamed == (B,)
+
+
+def test_a_preparation_refused_for_the_nodes_own_reasons_blames_it() -> None:
+    rig = Rig().to_preparing()
+    load = rig.loads[B]
+    refusal = PrepareRefused(
+        reason=PrepareRefusalReason.TOO_MANY_PREPARATIONS,
+        term=Term(7),
+        current_term=None,
+    )
+    rig.reply(B, PrepareStage(load), PrepareFailed(stage=load.stage, refusal=refusal))
+
+    assert rig.failure.blamed == (B,)
 
 
 def test_a_preparation_that_takes_too_long_blames_who_is_not_done() -> None:

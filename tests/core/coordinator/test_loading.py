@@ -135,8 +135,28 @@ def test_a_rejection_ends_the_loads_of_the_stage_whose_turn_it_is() -> None:
     loads.reply(C, REJECT, NOW)
 
     assert loads.failure == AttemptFailure(
-        reason="load of stage-2 at c failed: stale coordinator term 1 < 2", blamed=(C,)
+        reason="load of stage-2 at c failed: stale coordinator term 1 < 2"
     )
+
+
+def test_a_node_that_a_rival_has_claimed_meanwhile_is_not_to_blame() -> None:
+    """The next plan may count on it; one that refuses for itself is left out."""
+    overtaken, unfit = sequence(C), sequence(A)
+    for loads in (overtaken, unfit):
+        loads.begin(NOW)
+    superseded = LoadRefused(
+        reason=LoadRefusalReason.SUPERSEDED, term=Term(1), current_term=Term(2)
+    )
+    quarantined = Rejected(
+        claim=CLAIM, reason=RejectReason.QUARANTINED, current_term=Term(1)
+    )
+    overtaken.reply(C, LoadFailed(stage=LOADS[C].stage, refusal=superseded), NOW)
+    unfit.reply(C, ClaimAnswer(verdict=quarantined, instance_id=""), NOW)
+
+    assert [loads.failure and loads.failure.blamed for loads in (overtaken, unfit)] == [
+        (),
+        (C,),
+    ]
 
 
 def test_each_way_a_load_can_fail_blames_its_node() -> None:
