@@ -85,11 +85,13 @@ class Plan:
 
     Args:
         path: The model.
+        model_id: What it is called.
         bounds: Layer bounds of the stages.
         build: What computes on the coordinator.
     """
 
     path: Path
+    model_id: str = "org/model"
     bounds: tuple[int, ...] = (0, 3, 6)
     build: BuildFacts = SOME_BUILD
     run_key: str = "5a" * 32
@@ -104,7 +106,7 @@ class Plan:
     @property
     def key(self) -> ClaimKey:
         return ClaimKey(
-            model_id=ModelId("org/model"),
+            model_id=ModelId(self.model_id),
             package_ref=package_ref(self.sha256),
             manifest_sha256=self.sha256,
         )
@@ -113,7 +115,7 @@ class Plan:
         ports = self.ports or (0,) * (len(self.bounds) - 1)
         return StageRunSettings(
             model_sha256=self.sha256,
-            model_id="org/model",
+            model_id=self.model_id,
             ctx_size=256,
             lane_count=2,
             run_key=self.run_key,

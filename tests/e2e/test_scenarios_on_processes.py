@@ -1,0 +1,232 @@
+"""The seed's scenarios of starting a split and of losing nodes, on three real daemons.
+
+Three `skippyd run`, told what to do by `skippyctl` alone. A node that is to go down at
+the very moment a claim arrives dies at a fail point. The stories themselves are those of
+`tests/scenarios`; 5, 6, 7, 9 and 10 are played by hand in `test_scenarios_played.py`, the
+partition needs networks: `test_scenario_partition.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.daemons import Daemon
+from support.scenario_nodes import (
+    MEMORY,
+    NODES,
+    PROMPT,
+    TIMERS,
+    TOKENS,
+    claim_of,
+    published_run,
+    scenario_nodes,
+    stage_of,
+    until_published,
+    write_models,
+)
+from support.unsplit_answers import unsplit_answer
+
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+
+    from support.scenario_nodes import ScenarioNodes
+
+pytestmark = [pytest.mark.native, pytest.mark.slow, pytest.mark.watchdog(180)]
+
+FAIL_POINT = "SKIPPY_TEST_FAIL_POINT"
+DIES_AT_A_CLAIM = {FAIL_POINT: "before-commit:2"}
+"""Its start commits once, a claim does so next."""
+STATUS_OF_KILL = 137
+FRESH, ONE_DOWN, MANY_DOWN, ORPHANED = "fresh", "one-down", "many-down", "orphaned"
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioNodes]:
+    """Three nodes with a model for each scenario; every test leaves them well."""
+    folder = tmp_path_factory.mktemp("nodes")
+    models = folder / "models"
+    write_models(models, (FRESH, ONE_DOWN, MANY_DOWN, ORPHANED))
+    extra = f"[stages]\n{MEMORY}{TIMERS}"
+    daemons = tuple(Daemon(name, folder / name, models, extra) for name in NODES)
+    with scenario_nodes(daemons, models) as started:
+        yield started
+        for daemon in daemons:
+            assert daemon.stop() == 0, daemon.log
+
+
+@pytest.fixture
+def watchers() -> Iterator[ThreadPoolExecutor]:
+    """Threads in which commands wait."""
+    with ThreadPoolExecutor() as pool:
+        yield pool
+
+
+def _deploy(daemon: Daemon, model: str) -> subprocess.CompletedProcess[str]:
+    nodes = ",".join(NODES)
+    return daemon.ctl("deploy", model, "--nodes", nodes, "--lanes", "1", "--json")
+
+
+def _events(done: subprocess.CompletedProcess[str]) -> list[dict[str, str]]:
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def _steps(events: list[dict[str, str]]) -> list[str]:
+    """Each step once for as long as it lasts."""
+    steps = [event["event"] for event in events]
+    return [
+        step
+        for step, before in zip(steps, [None, *steps], strict=False)
+        if step != before
+    ]
+
+
+def _loads(events: list[dict[str, str]]) -> list[str]:
+    """What was told when the load of a stage began, progress left out."""
+    told = (event["message"] for event in events if event["event"] == "load")
+    return [message for message in told if ": loading stage-" in message]
+
+
+def _withdraw(daemon: Daemon, model: str) -> None:
+    withdrawn = daemon.ctl("withdraw", model)
+    assert withdrawn.returncode == 0, withdrawn.stdout + withdrawn.stderr
+
+
+def _revive(daemon: Daemon) -> None:
+    """Start a node again that has died at its fail point."""
+    assert daemon.wait() == STATUS_OF_KILL, daemon.log
+    daemon.environment.clear()
+    daemon.start()
+    daemon.until_ready()
+
+
+def _arm(daemon: Daemon) -> None:
+    """Let a node die when the next claim arrives."""
+    assert daemon.stop() == 0, daemon.log
+    daemon.environment.update(DIES_AT_A_CLAIM)
+    daemon.start()
+    daemon.until_ready()
+
+
+def test_1_fresh_split_startup(nodes: ScenarioNodes) -> None:
+    """All are asked, claimed with one term, loaded from the last stage to the first."""
+    atlas, borea, ceres = nodes.daemons
+    events = _events(_deploy(atlas, FRESH))
+    wanted = ["plan", "probe", "prepare", "claim", "load", "prove", "publish"]
+    assert _steps(events) == wanted, events
+    loaded = [message.partition("loading ")[2][:7] for message in _loads(events)]
+    assert loaded == ["stage-2", "stage-1", "stage-0"]
+
+    claims = [claim_of(daemon, FRESH) for daemon in nodes.daemons]
+    assert claims[0] == claims[1] == claims[2]
+    assert claims[0]["coordinator_id"] == nodes.ids["atlas"]
+    stages = [stage_of(daemon, FRESH) for daemon in (atlas, borea, ceres)]
+    assert all(stage is not None and stage["state"] == "READY" for stage in stages)
+    expected = unsplit_answer(nodes.models / f"{FRESH}.gguf", PROMPT, TOKENS)
+    for daemon in nodes.daemons:
+        assert daemon.answer(FRESH, PROMPT, TOKENS) == expected, daemon.name
+    _withdraw(atlas, FRESH)
+
+
+def test_2_one_planned_stage_is_down_during_startup(
+    nodes: ScenarioNodes, watchers: ThreadPoolExecutor
+) -> None:
+    """Two of three accept: it goes on, the load of the third fails, it is replanned."""
+    atlas, borea, ceres = nodes.daemons
+    _arm(borea)
+    nodes.until_all_are_well()
+    deploying = watchers.submit(_deploy, atlas, ONE_DOWN)
+    assert borea.wait() == STATUS_OF_KILL, borea.log
+    events = _events(deploying.result())
+
+    first_run = events[-1]["message"].partition(":")[0]
+    runs = [message.partition(":")[0] for message in _loads(events)]
+    assert len(set(runs)) == 2, events
+    of_first = [message for message in _loads(events) if message.startswith(runs[0])]
+    assert [message.partition("loading ")[2][:7] for message in of_first] == ["stage-2"]
+    failed = [event["message"] for event in events if event["event"] == "failed"]
+    assert len(failed) == 1, failed
+    assert "load of stage-1" in failed[0], failed
+    assert nodes.ids["borea"] in failed[0], failed
+
+    assert first_run == runs[-1]
+    claims = [claim_of(daemon, ONE_DOWN) for daemon in (atlas, ceres)]
+    assert claims[0] == claims[1]
+    _revive(borea)
+    nodes.until_all_are_well()
+    assert borea.answer(ONE_DOWN, PROMPT, TOKENS) == atlas.answer(
+        ONE_DOWN, PROMPT, TOKENS
+    )
+    _withdraw(atlas, ONE_DOWN)
+
+
+def test_3_too_many_planned_stages_are_down(
+    nodes: ScenarioNodes, watchers: ThreadPoolExecutor
+) -> None:
+    """One of three accepts: nothing is loaded; it stands by and tries again later."""
+    atlas, borea, ceres = nodes.daemons
+    for daemon in (borea, ceres):
+        _arm(daemon)
+    nodes.until_all_are_well()
+    deploying = watchers.submit(_deploy, atlas, MANY_DOWN)
+    for daemon in (borea, ceres):
+        _revive(daemon)
+    events = _events(deploying.result())
+
+    failed = [event["message"] for event in events if event["event"] == "failed"]
+    assert "accepted by 1/3 planned stage(s), need 2" in failed[0], failed
+    failed_run = failed[0].partition(":")[0]
+    assert not [message for message in _loads(events) if failed_run in message]
+    waited = [event["message"] for event in events if event["event"] == "plan"]
+    assert any("standing by" in message for message in waited), events
+
+    # Two are enough in the end; the third may still be on its way back.
+    nodes.until_all_are_well()
+    run = until_published(atlas, MANY_DOWN)
+    claims = [daemon.ask("claims")["items"] for daemon in nodes.daemons]
+    terms = [
+        row["term"] for rows in claims for row in rows if row["model_id"] == MANY_DOWN
+    ]
+    assert terms.count(run["term"]) >= 2, claims
+    assert ceres.answer(MANY_DOWN, PROMPT, TOKENS)
+    _withdraw(atlas, MANY_DOWN)
+
+
+def test_4_the_coordinator_disappears_after_the_split_is_running(
+    nodes: ScenarioNodes,
+) -> None:
+    """The stages elect nobody; another node claims a newer term from those left."""
+    atlas, borea, ceres = nodes.daemons
+    _events(_deploy(atlas, ORPHANED))
+    before = until_published(ceres, ORPHANED)
+    expected = ceres.answer(ORPHANED, PROMPT, TOKENS)
+
+    atlas.signal(signal.SIGKILL)
+    atlas.wait()
+    above = int(before["term"])
+    after = [until_published(d, ORPHANED, above_term=above) for d in (borea, ceres)]
+    assert after[0] == after[1]
+    assert after[0]["coordinator_id"] in {nodes.ids["borea"], nodes.ids["ceres"]}
+    assert claim_of(borea, ORPHANED) == claim_of(ceres, ORPHANED)
+    assert ceres.answer(ORPHANED, PROMPT, TOKENS) == expected
+
+    # It is back (scenario 5): it follows, and nobody's claim has moved.
+    adopted = claim_of(borea, ORPHANED)
+    atlas.start()
+    atlas.until_ready()
+    until_published(atlas, ORPHANED, above_term=above)
+    nodes.until_all_are_well()
+    assert claim_of(borea, ORPHANED) == claim_of(ceres, ORPHANED) == adopted
+    assert atlas.answer(ORPHANED, PROMPT, TOKENS) == expected
+    adopter = next(
+        d for d in nodes.daemons if nodes.ids[d.name] == after[0]["coordinator_id"]
+    )
+    _withdraw(adopter, ORPHANED)
+    assert all(published_run(daemon, ORPHANED) is None for daemon in nodes.daemons)
