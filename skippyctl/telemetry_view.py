@@ -83,10 +83,17 @@ def _time(name: str, measured: Distribution) -> tuple[str, ...]:
 
 
 def _span(span: SpanRow) -> tuple[str | Piece, ...]:
-    attributes = " ".join(f"{key}={value}" for key, value in span.attributes.items())
+    # The names' first parts say nothing to people; `--json` has them whole.
+    attributes = " ".join(
+        f"{_last_part(key)}={value}" for key, value in span.attributes.items()
+    )
     return (
         clock_time(span.start_unix_ms),
-        span.name,
+        _last_part(span.name),
         microseconds(span.elapsed_us),
         Piece(attributes, Tone.DIM),
     )
+
+
+def _last_part(name: str) -> str:
+    return name.rpartition(".")[2]

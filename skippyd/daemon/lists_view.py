@@ -123,7 +123,8 @@ def _session(
         state=session.state,
         token_count=session.token_count,
         age_ms=session.age_ms + since_ms,
-        idle_ms=session.idle_ms + since_ms,
+        # One that was at work then is not known to have become idle since.
+        idle_ms=session.idle_ms and session.idle_ms + since_ms,
     )
 
 

@@ -23,8 +23,8 @@ async def test_rates_times_drops_and_spans() -> None:
         "queue wait        -        -        -         0",
         "lock wait         -        -        -         0",
         "",
-        "at        span                            took  attributes",
-        "02:00:00  stage.openai_request_summary  1.50 s  llama_stage.ttft_ms=52",
+        "at        span                      took  attributes",
+        "02:00:00  openai_request_summary  1.50 s  ttft_ms=52",
     ]
 
 
