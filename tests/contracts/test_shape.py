@@ -28,6 +28,7 @@ NEVER_RUN = re.compile(r"\bpytest\.(?:mark\.)?(?:skip|xfail|importorskip)")
 # File -> what the kernel may not let a machine's user do; its skips say so when run.
 NEEDS_OF_THE_KERNEL = {
     "tests/e2e/test_namespaces.py": "network namespaces of its own",
+    "tests/e2e/test_scenario_partition.py": "network namespaces of its own",
     "tests/e2e/test_node_faults_start.py": "another user's processes, a small mount",
 }
 

@@ -1,7 +1,8 @@
 """Three machines' worth of network: namespaces joined by veth, and a one-way cut.
 
 Nothing of the package is imported: three `skippyd run`, `skippyctl`, and HTTP. A node
-that is cut off hears the others and is heard by nobody, acknowledgements included.
+that is cut off hears the others and is heard by nobody, acknowledgements included. The
+stages speak TLS to each other.
 """
 
 from __future__ import annotations
@@ -79,10 +80,15 @@ def test_a_chain_across_machines_survives_one_way_cuts_of_a_stage_and_the_coordi
     deployed = atlas.ctl("deploy", model, "--nodes", ",".join(NODES), "--lanes", "1")
     assert deployed.returncode == 0, deployed.stdout + deployed.stderr
     assert _stage_nodes(atlas) == set(NODES)
-    addresses = {row["bind_addr"] for row in atlas.ask("status")["stages"]}
-    assert {address.rpartition(":")[0] for address in addresses} == {
-        switch.address(name) for name in NODES
+    addresses = {
+        row["node_name"]: row["bind_addr"] for row in atlas.ask("status")["stages"]
     }
+    for daemon in nodes:
+        address = addresses[daemon.name]
+        assert address.rpartition(":")[0] == switch.address(daemon.name)
+        # Its stage speaks TLS, as the node that it belongs to.
+        shown = atlas.shown_certificate(address)
+        assert shown == daemon.certificate, daemon.name
     assert _answer(borea, model) == expected
 
     # ceres is heard by nobody: the coordinator goes on without it, at a newer term.

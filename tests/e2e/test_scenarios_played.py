@@ -7,15 +7,12 @@ else is done by `skippyctl`. Each scenario has a model of its own.
 
 from __future__ import annotations
 
-import contextlib
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from support.daemons import Daemon, until
-from support.process_holdings import child_pids
 from support.scenario_nodes import (
     MEMORY,
     NODES,
@@ -25,6 +22,7 @@ from support.scenario_nodes import (
     claim_of,
     outcome,
     scenario_nodes,
+    stage_count,
     stage_of,
     until_published,
     verdict,
@@ -66,21 +64,8 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioNodes]:
             assert daemon.stop() == 0, daemon.log
 
 
-def _stages(daemon: Daemon) -> int:
-    """How many stage processes a daemon has."""
-    assert daemon.process is not None
-    return sum("serve-binary" in command for command in _children(daemon.process.pid))
-
-
-def _children(pid: int) -> Iterator[str]:
-    for child in child_pids(pid):
-        # One may end while we look.
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            yield Path(f"/proc/{child}/cmdline").read_text()
-
-
 def _until_no_stage(daemon: Daemon) -> None:
-    until(lambda: _stages(daemon) == 0, "no stage is left", within_s=20)
+    until(lambda: stage_count(daemon) == 0, "no stage is left", within_s=20)
 
 
 def test_5_an_old_coordinator_comes_back(nodes: ScenarioNodes) -> None:
@@ -93,7 +78,7 @@ def test_5_an_old_coordinator_comes_back(nodes: ScenarioNodes) -> None:
         assert verdict(old.claim(10)) == "accepted"
         assert outcome(old.load(10, FINAL)) == "stage_ready"
         assert verdict(new.claim(11)) == "superseded"
-        assert _stages(ceres) == 0, "the claim is answered once it is reaped"
+        assert stage_count(ceres) == 0, "the claim is answered once it is reaped"
         assert outcome(new.load(11, FINAL)) == "stage_ready"
         served = stage_of(ceres, RETURNS)
         assert served is not None
@@ -135,7 +120,7 @@ def test_6_two_coordinators_race_with_the_same_term(nodes: ScenarioNodes) -> Non
         assert outcome(loser.load(10, FINAL)) == "CoordinatorMismatch"
         assert verdict(winner.claim(10)) == "accepted", "the same claim is the same"
         assert claim_of(ceres, SAME_TERM) == held
-    assert _stages(ceres) == 0
+    assert stage_count(ceres) == 0
 
 
 def test_7_two_coordinators_race_with_different_terms(nodes: ScenarioNodes) -> None:
@@ -149,9 +134,9 @@ def test_7_two_coordinators_race_with_different_terms(nodes: ScenarioNodes) -> N
         assert outcome(low.load(10, FINAL)) == "stage_ready"
         told = high.probe(12)["result"]
         assert [run["run_id"] for run in told["fenced_runs"]] == ["run-10"]
-        assert _stages(ceres) == 1, "a probe ends nothing"
+        assert stage_count(ceres) == 1, "a probe ends nothing"
         assert verdict(high.claim(12)) == "superseded"
-        assert _stages(ceres) == 0
+        assert stage_count(ceres) == 0
         assert outcome(low.load(10, FINAL)) == "TermMismatch"
         assert claim_of(ceres, HIGH_LAST)["term"] == "12"
     with (
@@ -161,7 +146,7 @@ def test_7_two_coordinators_race_with_different_terms(nodes: ScenarioNodes) -> N
         assert verdict(high.claim(12)) == "accepted"
         assert verdict(low.claim(10)) == "StaleTerm"
         assert claim_of(ceres, HIGH_FIRST)["term"] == "12"
-    assert _stages(ceres) == 0
+    assert stage_count(ceres) == 0
 
 
 def test_7_two_daemons_that_deploy_at_once_end_on_one_run(
@@ -208,7 +193,7 @@ def test_9_an_expired_lease_authorises_no_load(nodes: ScenarioNodes) -> None:
         assert verdict(coordinator.claim(10, lease_ms=LEASE_MS)) == "accepted"
         until(has_expired, "the lease is over", within_s=EXPIRY_SECONDS)
         assert outcome(coordinator.load(10, FINAL)) == "ExpiredLease"
-        assert _stages(ceres) == 0
+        assert stage_count(ceres) == 0
 
         assert verdict(coordinator.claim(11, lease_ms=LOADING_LEASE_MS)) == "superseded"
         assert outcome(coordinator.load(11, FINAL)) == "stage_ready"

@@ -154,6 +154,11 @@ class Daemon:
         return self.folder / "admin.sock"
 
     @property
+    def certificate(self) -> str:
+        """What it shows to other nodes, as PEM."""
+        return (self.folder / "state" / "identity.pem").read_text()
+
+    @property
     def log(self) -> str:
         """What it has written to standard error."""
         return (self.folder / "log").read_text(errors="replace")

@@ -6,10 +6,14 @@ Needs root, `ip`, `nft` and `nsenter`; `reason_against` says what is missing.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import attrs
@@ -28,6 +32,7 @@ LINK = "eth0"
 CONTROL_PORT = 9401
 DOOR_PORT = 9337
 TOOL_SECONDS = 20.0
+CLONE_NEWNET = 0x40000000
 ASK_SECONDS = 90.0
 
 ASK = """
@@ -42,6 +47,13 @@ except urllib.error.HTTPError as error:
 sys.stdout.buffer.write(answer.read())
 """
 """Post standard input to a URL; runs inside a namespace."""
+
+SHOWN_CERTIFICATE = """
+import ssl, sys
+host, _, port = sys.argv[1].rpartition(":")
+sys.stdout.write(ssl.get_server_certificate((host, int(port))))
+"""
+"""Print the certificate that an address shows; runs inside a namespace."""
 
 
 def reason_against() -> str | None:
@@ -117,8 +129,32 @@ class Switch:
         run(*there, "nft", f"add chain inet cut out {hook}")
         run(*there, "nft", f"add rule inet cut out oifname {LINK} drop")
 
+    def part(self, name: str, others: Iterable[str]) -> None:
+        """Drop what a name and others say to each other, both ways."""
+        there = self.within(name)
+        run(*there, "nft", "add", "table", "inet", "cut")
+        for hook, side in (("output", "daddr"), ("input", "saddr")):
+            chain = f"{{ type filter hook {hook} priority 0 ; }}"
+            run(*there, "nft", f"add chain inet cut {hook} {chain}")
+            for other in others:
+                match = f"ip {side} {self.address(other)}"
+                run(*there, "nft", f"add rule inet cut {hook} {match} drop")
+
+    def connect(self, name: str, other: str, port: int) -> socket.socket:
+        """Connect from a name's namespace to a port of another one."""
+        with ThreadPoolExecutor(1) as pool:
+            # A thread may move to another network alone, and it ends here.
+            return pool.submit(self._connected, name, other, port).result()
+
+    def _connected(self, name: str, other: str, port: int) -> socket.socket:
+        libc = ctypes.CDLL(None, use_errno=True)
+        with Path(f"/run/netns/{self.namespace(name)}").open("rb") as network:
+            if libc.setns(network.fileno(), CLONE_NEWNET) != 0:
+                raise OSError(ctypes.get_errno(), "setns")
+        return socket.create_connection((self.address(other), port), TOOL_SECONDS)
+
     def heal(self, name: str) -> None:
-        """Let it be heard again."""
+        """Let it be heard again, and hear."""
         run(*self.within(name), "nft", "delete", "table", "inet", "cut")
 
     def _make(self, name: str) -> None:
@@ -158,9 +194,11 @@ class PluggedDaemon(Daemon):
 
     Args:
         switch: Where it is plugged in under its own name.
+        stage_lines: Further lines of `[stages]`.
     """
 
     switch: Switch
+    stage_lines: str = ""
 
     def __attrs_post_init__(self) -> None:
         self.door_port = DOOR_PORT
@@ -170,7 +208,7 @@ class PluggedDaemon(Daemon):
         self.config.write_text(
             f'[node]\nname = "{self.name}"\nstate_dir = "{self.folder}/state"\n'
             f'[control]\nbind = "{address}:{CONTROL_PORT}"\n'
-            f'[stages]\nhost = "{address}"\nallow_plaintext = true\n'
+            f'[stages]\nhost = "{address}"\n{self.stage_lines}'
             f'[models]\npaths = ["{self.models}"]\n'
             f'[openai]\nbind = "127.0.0.1:{DOOR_PORT}"\n'
             f'[admin]\nsocket = "{self.socket}"\n{self.extra}'
@@ -187,6 +225,23 @@ class PluggedDaemon(Daemon):
                 stderr=log,
                 env=os.environ | self.environment,
             )
+
+    def shown_certificate(self, address: str) -> str:
+        """The certificate, as PEM, that a TLS server shows to this namespace.
+
+        Raises:
+            subprocess.CalledProcessError: It speaks no TLS.
+        """
+        return subprocess.run(
+            [
+                *self.switch.within(self.name),
+                *(sys.executable, "-c", SHOWN_CERTIFICATE, address),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=TOOL_SECONDS,
+            check=True,
+        ).stdout
 
     def post(self, body: str) -> str:
         """Post a chat request at its front door, from inside its namespace."""

@@ -19,6 +19,7 @@ import attrs
 
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from types import TracebackType
 
@@ -50,23 +51,33 @@ class Frame:
         return self.payload[2:].decode()
 
 
+def connect_here(port: int) -> socket.socket:
+    """Connect to a port on loopback."""
+    return socket.create_connection(("127.0.0.1", port), READ_SECONDS)
+
+
 class RawControl:
     """One connection to a node's control port.
 
     Args:
         port: On 127.0.0.1.
         state: State directory whose key and certificate are shown; None: none.
+        connect: How the port is reached, where that is otherwise.
     """
 
-    def __init__(self, port: int, state: Path | None = None) -> None:
+    def __init__(
+        self,
+        port: int,
+        state: Path | None = None,
+        connect: Callable[[int], socket.socket] = connect_here,
+    ) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         context.set_alpn_protocols([ALPN])
         if state is not None:
             context.load_cert_chain(state / "identity.pem", state / "identity.key")
-        plain = socket.create_connection(("127.0.0.1", port), READ_SECONDS)
-        self._stream = context.wrap_socket(plain)
+        self._stream = context.wrap_socket(connect(port))
         self._received = b""
 
     def __enter__(self) -> Self:

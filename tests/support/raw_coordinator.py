@@ -19,10 +19,12 @@ from skippyd.core.coordinator.messages import (
 )
 from skippyd.daemon.clock import read_instant
 from skippyd.ids import CoordinatorId, NodeId, RunId, Term, TopologyId, UnixMs
-from support.raw_control import RawControl
+from support.raw_control import RawControl, connect_here
 
 
 if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
     from pathlib import Path
 
     from skippyd.coordination.ports import StageRunSettings
@@ -47,9 +49,17 @@ class RawCoordinator:
     plan: Plan
 
     @classmethod
-    def open(cls, port: int, state: Path, node_id: str, plan: Plan) -> RawCoordinator:
+    def open(
+        cls,
+        port: int,
+        state: Path,
+        node_id: str,
+        plan: Plan,
+        *,
+        connect: Callable[[int], socket.socket] = connect_here,
+    ) -> RawCoordinator:
         """Connect with the key of a state directory, and say hello."""
-        control = RawControl(port, state)
+        control = RawControl(port, state, connect)
         assert " 101 " in control.upgrade()
         control.say("hello", _hello(node_id))
         assert "result" in control.answer()

@@ -7,21 +7,23 @@ artifact apart: scenarios that use models of their own do not meet.
 from __future__ import annotations
 
 import contextlib
-import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from skippyd.runtime.build import build_facts
 from support.daemons import Daemon, until
+from support.process_holdings import child_pids
 from support.random_models import RandomModel, write_random_model
+from support.raw_control import connect_here
 from support.raw_coordinator import RawCoordinator
 from support.stage_nodes import Plan
 
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    import socket
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 NODES = ("atlas", "borea", "ceres")
 TIMERS = "[timers]\nstatus_every_ms = 500\ndrain_ms = 2000\n"
@@ -45,7 +47,7 @@ class ScenarioNodes:
         ids: Node ids by name.
     """
 
-    daemons: tuple[Daemon, ...]
+    daemons: Sequence[Daemon]
     models: Path
     ids: Mapping[str, str]
 
@@ -61,7 +63,12 @@ class ScenarioNodes:
 
     @contextlib.contextmanager
     def played(
-        self, coordinator: str, at: Daemon, model: str
+        self,
+        coordinator: str,
+        at: Daemon,
+        model: str,
+        *,
+        connect: Callable[[int], socket.socket] = connect_here,
     ) -> Iterator[RawCoordinator]:
         """Speak to a node as another one does, with that one's key.
 
@@ -75,17 +82,16 @@ class ScenarioNodes:
             node_ids=(self.ids[coordinator], self.ids[at.name]),
         )
         state = daemon.folder / "state"
+        node_id = self.ids[coordinator]
         opened = RawCoordinator.open(
-            at.control_port, state, self.ids[coordinator], plan
+            at.control_port, state, node_id, plan, connect=connect
         )
         with opened.control:
             yield opened
 
 
 @contextlib.contextmanager
-def scenario_nodes(
-    daemons: tuple[Daemon, ...], models: Path
-) -> Iterator[ScenarioNodes]:
+def scenario_nodes(daemons: Sequence[Daemon], models: Path) -> Iterator[ScenarioNodes]:
     """Start daemons, let them join each other, and end them whatever happens."""
     try:
         for daemon in daemons:
@@ -164,10 +170,17 @@ def stage_of(daemon: Daemon, model: str) -> dict[str, Any] | None:
     return next((row for row in document["stages"] if row["node_id"] == own_id), None)
 
 
-def events(daemon: Daemon, model: str) -> list[dict[str, Any]]:
-    """What a node's coordinator has told about a model, oldest first."""
-    watched = daemon.ctl("watch", model, "--json", "--once")
-    return [json.loads(line) for line in watched.stdout.splitlines()]
+def stage_count(daemon: Daemon) -> int:
+    """How many stage processes a daemon has."""
+    assert daemon.process is not None
+    return sum("serve-binary" in command for command in _children(daemon.process.pid))
+
+
+def _children(pid: int) -> Iterator[str]:
+    for child in child_pids(pid):
+        # One may end while we look.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            yield Path(f"/proc/{child}/cmdline").read_text()
 
 
 def verdict(answer: Mapping[str, Any]) -> str:

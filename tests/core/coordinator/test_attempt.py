@@ -208,32 +208,18 @@ def test_a_failed_preparation_ends_the_attempt(state: PreparationState) -> None:
 
 
 def test_a_refused_or_unreachable_preparation_ends_the_attempt() -> None:
-    refused, unreachable = Rig().to_preparing(), Rig().to_preparing()
+    overtaken, refused, unreachable = (Rig().to_preparing() for _ in range(3))
     load = refused.loads[B]
-    refusal = PrepareRefused(
-        reason=PrepareRefusalReason.STALE_TERM, term=Term(7), current_term=Term(9)
-    )
-    failed = PrepareFailed(stage=load.stage, refusal=refusal)
-    refused.reply(B, PrepareStage(load), failed)
+    stale, bad = PrepareRefusalReason.STALE_TERM, PrepareRefusalReason.UNUSABLE_FIELD
+    for rig, why, current in ((overtaken, stale, Term(9)), (refused, bad, None)):
+        refusal = PrepareRefused(reason=why, term=Term(7), current_term=current)
+        failed = PrepareFailed(stage=load.stage, refusal=refusal)
+        rig.reply(B, PrepareStage(load), failed)
     unreachable.fail(B, PrepareStage(load))
 
-    assert refused.failure == AttemptFailure(
-        reason="prepare at b failed: stale coordinator term 7 < 9"
-    ), "a rival was quicker: the node is not to blame"
-    assert unreachable.failure.blamed == (B,)
-
-
-def test_a_preparation_refused_for_the_nodes_own_reasons_blames_it() -> None:
-    rig = Rig().to_preparing()
-    load = rig.loads[B]
-    refusal = PrepareRefused(
-        reason=PrepareRefusalReason.TOO_MANY_PREPARATIONS,
-        term=Term(7),
-        current_term=None,
-    )
-    rig.reply(B, PrepareStage(load), PrepareFailed(stage=load.stage, refusal=refusal))
-
-    assert rig.failure.blamed == (B,)
+    reason = "prepare at b failed: stale coordinator term 7 < 9"
+    assert overtaken.failure == AttemptFailure(reason=reason), "a rival was quicker"
+    assert refused.failure.blamed == unreachable.failure.blamed == (B,)
 
 
 def test_a_preparation_that_takes_too_long_blames_who_is_not_done() -> None:
