@@ -162,6 +162,12 @@ class AdminClient:
 
         return self._change("drain", Done, wish)
 
+    def load_local(self, wish: wishes.LoadLocal) -> schema.Done:
+        """Serve a whole model on the daemon's node alone."""
+        from skippyd.admin.schema_changes import Done  # noqa: PLC0415 - lazy
+
+        return self._change("load_local", Done, wish)
+
     def stop(self, wish: wishes.Stop) -> schema.Done:
         """End stages of this node."""
         from skippyd.admin.schema_changes import Done  # noqa: PLC0415 - lazy

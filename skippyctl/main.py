@@ -28,6 +28,7 @@ COMMANDS = {
     "deploy": "serve a model over the nodes that this one knows",
     "watch": "the steps of deployments, from any point that is still kept",
     "withdraw": "take a model back",
+    "load-local": "serve a whole model on this node alone, without a coordinator",
     "drain": "let this node take no new stage, and give up those it has",
     "stop": "end stages of this node at once",
     "invite": "print a token that lets one machine join",

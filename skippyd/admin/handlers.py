@@ -162,6 +162,7 @@ METHODS: tuple[Method, ...] = (
     _write("join", wishes.Join, lambda view, wish, _: view.join(wish)),
     _read("lanes", schema.Nothing, lambda view, _: view.lanes()),
     _read("leases", schema.Nothing, lambda view, _: view.leases()),
+    _write("load_local", wishes.LoadLocal, lambda view, wish, _: view.load_local(wish)),
     _read("logs", wishes.After, lambda view, wish: view.logs(wish)),
     _read("nodes", schema.Nothing, lambda view, _: view.nodes()),
     _write(

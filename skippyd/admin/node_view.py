@@ -78,6 +78,10 @@ class NodeWrites(Protocol):
         """Begin a deployment; it goes on when the operator has gone."""
         ...
 
+    async def load_local(self, wish: wishes.LoadLocal) -> schema.Done:
+        """Serve a whole model here, without a coordinator."""
+        ...
+
     async def withdraw(self, wish: wishes.Withdraw) -> schema.Deployment:
         """Begin to withdraw a model; its events tell the rest."""
         ...

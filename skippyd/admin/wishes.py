@@ -51,6 +51,21 @@ class Deploy:
 
 
 @attrs.frozen(kw_only=True)
+class LoadLocal:
+    """Serve a whole model on this node alone, without a coordinator.
+
+    Args:
+        model: File name without its ending, path on this node, or content hash.
+        context: This many tokens, no other; None lets the planner choose.
+        lanes: Requests at once; None for the planner's default.
+    """
+
+    model: str
+    context: int | None = None
+    lanes: int | None = None
+
+
+@attrs.frozen(kw_only=True)
 class Withdraw:
     """End what a deployment started; None when there is only one."""
 

@@ -133,7 +133,7 @@ def _run_and_stages(
         nodes = [stage.node_id for stage in newest.settings.stages]
         return run, _stage_rows(node, load.stage.run_id, nodes)
     if not routes:
-        return None, ()
+        return None, _unfenced_rows(node)
     route = max(routes.values(), key=lambda route: route.term)
     return _run_of_route(route), _stage_rows(node, route.run_id, list(route.node_ids))
 
@@ -172,6 +172,16 @@ def _stage_rows(
         else:
             rows.append(_row(stage, node_id, name, now_ms))
     return tuple(rows)
+
+
+def _unfenced_rows(node: Node) -> tuple[schema.StageRow, ...]:
+    """Stages that an operator of this machine loaded without a coordinator."""
+    now_ms = read_instant().unix_ms
+    return tuple(
+        _row(stage, node.identity.node_id, node.name, now_ms)
+        for stage in node.stages.report().stages
+        if stage.status.coordinator_term == 0
+    )
 
 
 def _row(

@@ -25,6 +25,7 @@ from skippyd.daemon.lists_view import (
     nodes_document,
     sessions_document,
 )
+from skippyd.daemon.local_loads import LocalLoads
 from skippyd.daemon.safe_mode import now_unix_s
 from skippyd.daemon.status_view import safe_mode_document, status_document
 from skippyd.errors import RefusedError, SkippyError, UsageError
@@ -158,6 +159,10 @@ class DaemonView:
     async def deploy(self, wish: wishes.Deploy) -> schema.Deployment:
         """Begin a deployment; it goes on when the operator has gone."""
         return await self._deployments.deploy(wish)
+
+    async def load_local(self, wish: wishes.LoadLocal) -> schema.Done:
+        """Serve a whole model here, without a coordinator."""
+        return await LocalLoads(self.node, self.nursery).load(wish)
 
     async def withdraw(self, wish: wishes.Withdraw) -> schema.Deployment:
         """Begin to withdraw a model; its events tell the rest."""

@@ -19,8 +19,8 @@ READS = {
     "safe_mode.status", "sessions", "status", "telemetry",
 }  # fmt: skip
 WRITES = {
-    "deploy", "drain", "fence.init", "invite", "join", "safe_mode.off",
-    "safe_mode.on", "stop", "withdraw",
+    "deploy", "drain", "fence.init", "invite", "join", "load_local",
+    "safe_mode.off", "safe_mode.on", "stop", "withdraw",
 }  # fmt: skip
 UID = 1000
 
@@ -82,6 +82,7 @@ async def test_each_read_answers_with_its_document(name: str) -> None:
         ),
         ("invite", None, schema.Nothing(), None),
         ("join", {"token": "t"}, wishes.Join(token="t"), None),
+        ("load_local", {"model": "m"}, wishes.LoadLocal(model="m"), None),
         ("safe_mode.off", {}, wishes.SafeModeOff(), UID),
         (
             "safe_mode.on",

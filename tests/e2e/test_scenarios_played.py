@@ -14,7 +14,6 @@ import pytest
 
 from support.daemons import Daemon, until
 from support.scenario_nodes import (
-    MEMORY,
     NODES,
     PROMPT,
     TIMERS,
@@ -28,6 +27,7 @@ from support.scenario_nodes import (
     verdict,
     write_models,
 )
+from support.unsplit_answers import unsplit_answer
 
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ pytestmark = [pytest.mark.native, pytest.mark.slow, pytest.mark.watchdog(180)]
 
 RETURNS, SAME_TERM, RACED = "returns", "same-term", "raced"
 HIGH_LAST, HIGH_FIRST, LEASED = "high-last", "high-first", "leased"
+LOCAL = "local"
+MODELS = (RETURNS, SAME_TERM, RACED, HIGH_LAST, HIGH_FIRST, LEASED, LOCAL)
+REFUSED = 6
 FINAL = 1
 """Index of the final stage of two: it needs no other one to be ready."""
 
@@ -55,9 +58,8 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioNodes]:
     """Three nodes with a model for each scenario; no test leaves a stage behind."""
     folder = tmp_path_factory.mktemp("nodes")
     models = folder / "models"
-    write_models(models, (RETURNS, SAME_TERM, RACED, HIGH_LAST, HIGH_FIRST, LEASED))
-    extra = f"[stages]\n{MEMORY}{TIMERS}"
-    daemons = tuple(Daemon(name, folder / name, models, extra) for name in NODES)
+    write_models(models, MODELS)
+    daemons = tuple(Daemon(name, folder / name, models, TIMERS) for name in NODES)
     with scenario_nodes(daemons, models) as started:
         yield started
         for daemon in daemons:
@@ -215,3 +217,32 @@ def test_9_an_expired_lease_authorises_no_load(nodes: ScenarioNodes) -> None:
         assert outcome(coordinator.load(12, FINAL)) == "stage_ready"
         assert outcome(coordinator.stop(12, FINAL)) == "stage_stopped"
     _until_no_stage(ceres)
+
+
+def test_10_a_local_unfenced_load(nodes: ScenarioNodes) -> None:
+    """It needs no claim and ends with one; none is taken from the network."""
+    atlas, _, ceres = nodes.daemons
+    loaded = ceres.ctl("load-local", LOCAL, "--lanes", "1")
+    assert loaded.returncode == 0, loaded.stderr
+    address = loaded.stdout.partition(" at ")[2].partition(";")[0]
+    expected = unsplit_answer(nodes.models / f"{LOCAL}.gguf", PROMPT, TOKENS)
+    assert ceres.answer(LOCAL, PROMPT, TOKENS, at=address) == expected
+    status = ceres.ask("status")
+    assert status["run"] is None
+    assert [row["state"] for row in status["stages"]] == ["READY"]
+    assert atlas.refusal(LOCAL)[0] == 503, "no front door follows it"
+
+    stopped = ceres.ctl("stop", f"local-{LOCAL}")
+    assert stopped.returncode == 0, stopped.stderr
+    _until_no_stage(ceres)
+    assert ceres.ctl("load-local", LOCAL).returncode == 0, "as often as one likes"
+    with nodes.played("atlas", ceres, LOCAL) as coordinator:
+        assert outcome(coordinator.load_unfenced(FINAL)) == "UnfencedFromNetwork"
+        told = coordinator.probe(10)["result"]["fenced_runs"]
+        assert [run["coordinator_id"] for run in told] == [None]
+        assert stage_count(ceres) == 1
+        assert verdict(coordinator.claim(10)) == "accepted"
+        assert stage_count(ceres) == 0, "the claim has ended it"
+    refused = ceres.ctl("load-local", LOCAL)
+    assert refused.returncode == REFUSED, refused.stdout
+    assert "coordinator term 10 holds this model here" in refused.stderr

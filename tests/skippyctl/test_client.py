@@ -65,6 +65,7 @@ def test_every_read_gives_its_document(client: AdminClient) -> None:
 def test_every_change_reaches_the_node(client: AdminClient, view: FakeNodeView) -> None:
     asked: list[object] = [
         wishes.Deploy(model="smollm2", lanes=2, nodes=("alpha", "beta")),
+        wishes.LoadLocal(model="smollm2", context=512),
         wishes.Withdraw(model="smollm2"),
         wishes.Drain(is_undone=True),
         wishes.Stop(stage_id="stage-1"),
@@ -76,6 +77,7 @@ def test_every_change_reaches_the_node(client: AdminClient, view: FakeNodeView) 
     for call, wish in zip(
         (
             client.deploy,
+            client.load_local,
             client.withdraw,
             client.drain,
             client.stop,

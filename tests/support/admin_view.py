@@ -204,6 +204,10 @@ class FakeNodeView:
         self._take(wish)
         return schema.Deployment(model_id=wish.model, after=0)
 
+    async def load_local(self, wish: wishes.LoadLocal) -> schema.Done:
+        self._take(wish)
+        return schema.Done(message=f"local-{wish.model} serves {wish.model}")
+
     async def withdraw(self, wish: wishes.Withdraw) -> schema.Deployment:
         self._take(wish)
         return schema.Deployment(model_id=wish.model or "smollm2", after=0)

@@ -21,6 +21,7 @@ from skippyctl.commands import (
     join,
     lanes,
     leases,
+    load_local,
     logs,
     nodes,
     safe_mode,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 MODULES = (
     claims, completion, deploy, doctor, drain, fence, invite, join, lanes, leases,
-    logs, nodes, safe_mode, sessions, status, stop, telemetry, watch, withdraw,
+    load_local, logs, nodes, safe_mode, sessions, status, stop, telemetry, watch, withdraw,
 )  # fmt: skip
 DOCUMENTS = {
     "claims": "skippy.claims/1",
@@ -60,6 +61,7 @@ DOCUMENTS = {
     "join t": "skippy.join/1",
     "lanes": "skippy.lanes/1",
     "leases": "skippy.leases/1",
+    "load-local m": "skippy.done/1",
     "logs": "skippy.logs/1",
     "nodes": "skippy.nodes/1",
     "safe-mode off": "skippy.safe-mode/1",
@@ -257,7 +259,7 @@ def test_no_daemon_is_exit_4(
 @pytest.mark.parametrize(
     "words",
     [
-        "stop", "stop a --all", "deploy", "deploy m --nodes a,a", "deploy m --lanes 0",
+        "stop", "stop a --all", "deploy", "deploy m --nodes a,a", "deploy m --lanes 0", "load-local",
         "safe-mode on", "safe-mode on --reason", "fence", "fence forget", "join",
         "logs -n 0", "completion tcsh", "watch --after -1",
     ],
