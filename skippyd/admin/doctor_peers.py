@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 SLOW_US = 10_000
 """A hop of 10 ms alone costs half the default target of 33 ms a token with two stages."""
 
+OTHER_GENERATION = "skippy stage generation"
+"""In the words by which nodes of other releases refuse each other."""
+
+SAME_VERSION = "install the same version on both"
+
 SLOW_MBIT = 1000
 SYS_NET = Path("/sys/class/net")
 
@@ -58,17 +63,22 @@ def _peer_checks(
 def _control_check(peer: NodeRow) -> CheckRow:
     name = f"node {peer.name or peer.node_id[:12]}"
     if peer.health not in {"ok", "draining"}:
+        remedy = (
+            f"on that machine: systemctl status skippyd; from here: is {peer.address} "
+            "let through by its firewall"
+        )
+        if OTHER_GENERATION in peer.reason:
+            remedy = SAME_VERSION
         return failed(
             name,
             f"{peer.address}: {peer.health}{': ' if peer.reason else ''}{peer.reason}",
-            f"on that machine: systemctl status skippyd; from here: is {peer.address} "
-            "let through by its firewall",
+            remedy,
         )
     if peer.version is not None and peer.version != __version__:
         return doubtful(
             name,
             f"runs skippyd {peer.version}, this node {__version__}",
-            "install the same version on both",
+            SAME_VERSION,
         )
     return well(name, f"{peer.address}: {peer.health}")
 

@@ -64,6 +64,9 @@ logger = logging.getLogger(__name__)
 
 _ROUND_TRIPS_KEPT = 9
 
+REFUSED_BY_PEER = "it refuses this node: "
+"""Before the peer's words: an expected generation in them is the peer's."""
+
 STALL_S = 1.0
 """A silence bound noticed this late says that this process was stopped, not the peer."""
 _MS_PER_S = 1000
@@ -251,26 +254,39 @@ class PeerLink:
             ended.append(await rpc.run())
             nursery.cancel_scope.cancel()
 
-        refusal: RpcError | None = None
+        refusal = ""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(read)
             try:
-                own = hello_of(self._owner.own_report())
-                read_hello(await rpc.call(HELLO, own), peer_id=self.peer.node_id)
-            except RpcError as error:
-                refusal = error
-                await channel.close(POLICY_VIOLATION, str(error))
+                refusal = await self._greet(rpc)
             except ChannelClosedError as error:
                 ended.append(str(error))
                 nursery.cancel_scope.cancel()
             else:
-                opening.deadline = math.inf
-                self._rpc, self._silence = rpc, trio.CancelScope()
-                nursery.start_soon(self._measure, channel)
-                nursery.start_soon(self._end_with_silence, channel)
-        if refusal is not None:
-            return str(refusal)
+                if refusal:
+                    said = refusal.removeprefix(REFUSED_BY_PEER)
+                    await channel.close(POLICY_VIOLATION, said)
+                else:
+                    opening.deadline = math.inf
+                    self._rpc, self._silence = rpc, trio.CancelScope()
+                    nursery.start_soon(self._measure, channel)
+                    nursery.start_soon(self._end_with_silence, channel)
+        if refusal:
+            return refusal
         return ended[0] if ended else "the connection ended"
+
+    async def _greet(self, rpc: RpcConnection) -> str:
+        """Exchange first words; returns why the two nodes cannot talk, or nothing."""
+        own = hello_of(self._owner.own_report())
+        try:
+            answer = await rpc.call(HELLO, own)
+        except RpcError as error:
+            return f"{REFUSED_BY_PEER}{error}"
+        try:
+            read_hello(answer, peer_id=self.peer.node_id)
+        except RpcError as error:
+            return str(error)
+        return ""
 
     def _notified(self, method: str, params: object) -> None:
         if method != STATUS_UPDATE or not isinstance(params, dict):

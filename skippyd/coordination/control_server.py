@@ -167,7 +167,8 @@ class ControlServer:
                 reason = "show the certificate that is stored here; join first"
                 await channel.close(POLICY_VIOLATION, reason)
                 return "showed no certificate"
-            return await self._talk(channel, NodeId(key), gate)
+            reason = await self._talk(channel, NodeId(key), gate)
+            return f"node {key}: {reason}"
 
     def _tls_context(self) -> ssl.SSLContext:
         changed = self.peers.changed()

@@ -52,6 +52,23 @@ def test_another_version_is_doubtful(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "reason",
+    [
+        "it refuses this node: bad skippy stage generation: expected 9, got 8",
+        "skippy stage generation 8 needs its feature bundle whole; node beta lacks one",
+    ],
+)
+def test_a_node_that_another_release_refuses_is_no_matter_of_firewalls(
+    tmp_path: Path, reason: str
+) -> None:
+    refused = attrs.evolve(BETA_ROW, health="silent", reason=reason, interface=None)
+    (check,) = peer_checks(Nodes(items=(ALPHA_ROW, refused)), {}, tmp_path)
+    assert check.verdict == "failed"
+    assert check.finding.endswith(reason)
+    assert check.remedy == "install the same version on both"
+
+
+@pytest.mark.parametrize(
     ("speed", "verdict", "finding"),
     [
         ("1000\n", "ok", "eth0, 1000 Mbit/s"),
