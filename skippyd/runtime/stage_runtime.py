@@ -227,7 +227,7 @@ class LlamaStageRuntime:
         compute_ns = time.perf_counter_ns() - begun
         self._count(count, compute_ns)
         return StepResult(
-            activation=None if rows is None else rows.data.cast("B"),
+            activation=None if rows is None else memoryview(rows),
             token=token,
             compute_ns=compute_ns,
         )

@@ -85,6 +85,8 @@ class Forwarder:
         self._progress.close()
 
     def _wait_for_fewer_than(self, limit: int) -> None:
+        if self._error is None and self._handed_over - self._written < limit:
+            return
         until = time.monotonic() + self._stall_s
         while self._error is None and self._handed_over - self._written >= limit:
             self._waiter.wait([self._progress], until)

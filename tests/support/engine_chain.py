@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    import numpy.typing as npt
-
     from skippyd.model.gguf_model import GgufModel
     from skippyd.runtime.llama.model import LlamaModel
     from skippyd.runtime.settings import EngineSettings
@@ -108,15 +106,14 @@ def _context(
     return stack.enter_context(StageContext(loaded, settings, capture_tensor=target))
 
 
-def _with_activations(
-    parts: Sequence[BatchPart], rows: npt.NDArray[np.float32]
-) -> list[BatchPart]:
-    fed, row = [], 0
+def _with_activations(parts: Sequence[BatchPart], rows: bytearray) -> list[BatchPart]:
+    row_bytes = len(rows) // sum(len(part.tokens) for part in parts)
+    fed, at = [], 0
     for part in parts:
-        count = len(part.tokens)
-        data = rows[row : row + count].tobytes()
+        size_bytes = len(part.tokens) * row_bytes
+        data = bytes(rows[at : at + size_bytes])
         fed.append(attrs.evolve(part, activation=data))
-        row += count
+        at += size_bytes
     return fed
 
 

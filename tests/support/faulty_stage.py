@@ -17,6 +17,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from skippyd.cli.main import main
 from skippyd.runtime.llama.bindings import ggml_base
 from skippyd.runtime.llama.context import StageContext
@@ -24,8 +26,6 @@ from skippyd.runtime.llama.context import StageContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    import numpy as np
 
     from skippyd.runtime.llama.context import BatchPart
 
@@ -63,9 +63,10 @@ def _kill(_rows: Rows | None) -> None:
 def _break(fault: Callable[[Rows | None], None]) -> None:
     real = StageContext.decode
 
-    def decode(self: StageContext, parts: Sequence[BatchPart]) -> Rows | None:
+    def decode(self: StageContext, parts: Sequence[BatchPart]) -> bytearray | None:
         rows = real(self, parts)
-        fault(rows)
+        values = None if rows is None else np.frombuffer(rows, np.float32)
+        fault(None if values is None else values.reshape(-1, self.width))
         return rows
 
     StageContext.decode = decode  # type: ignore[method-assign]

@@ -42,7 +42,7 @@ def _default_phase(message: StageMessage) -> int:
 
 
 def _default_flags(message: StageMessage) -> int:
-    return required_flags(message.kind).value
+    return int(required_flags(message.kind))
 
 
 @attrs.define(kw_only=True)

@@ -75,6 +75,11 @@ def address_of(function: Any) -> int:  # noqa: ANN401 - a ctypes function object
     return address
 
 
+def buffer_address(buffer: bytearray) -> int:
+    """Machine address of a buffer's bytes; it must not change its size meanwhile."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+
+
 def build_description() -> str:
     """Name of the llama.cpp build, as reports show it."""
     version = llama().llama_version()

@@ -12,20 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from skippyd.errors import ModelError
 from skippyd.runtime.failures import EngineError
-from skippyd.runtime.llama.bindings import address_of, ggml_base, llama
+from skippyd.runtime.llama.bindings import address_of, buffer_address, ggml_base, llama
 from skippyd.runtime.llama.native import Capture, native
 
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from skippyd.runtime.settings import CaptureChoice
-
-    Rows = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 
 
 class NodeCapture(Protocol):
-    """A callback that fills an array with one tensor's rows."""
+    """A callback that fills a buffer with one tensor's rows."""
 
     name: Literal["native", "python"]
 
@@ -33,12 +29,12 @@ class NodeCapture(Protocol):
         """Put the callback into context parameters."""
         ...
 
-    def aim(self, rows: Rows) -> None:
-        """Write the next batch's rows into this array."""
+    def aim(self, rows: bytearray) -> None:
+        """Write the next batch's rows into this buffer."""
         ...
 
-    def check(self, rows: Rows) -> None:
-        """Raise unless the array was filled exactly."""
+    def check(self, rows: bytearray) -> None:
+        """Raise unless the buffer was filled exactly."""
         ...
 
 
@@ -77,14 +73,14 @@ class NativeCapture:
         )
         params.cb_eval_user_data = ctypes.addressof(self._state)
 
-    def aim(self, rows: Rows) -> None:
-        """Write the next batch's rows into this array."""
-        self._state.buffer = rows.ctypes.data
-        self._state.capacity_bytes = rows.nbytes
+    def aim(self, rows: bytearray) -> None:
+        """Write the next batch's rows into this buffer."""
+        self._state.buffer = buffer_address(rows)
+        self._state.capacity_bytes = len(rows)
         self._state.used_bytes = 0
 
-    def check(self, rows: Rows) -> None:
-        """Raise unless the array was filled exactly."""
+    def check(self, rows: bytearray) -> None:
+        """Raise unless the buffer was filled exactly."""
         _check_filled(self._state.used_bytes, rows)
 
 
@@ -95,7 +91,7 @@ class PythonCapture:
 
     def __init__(self, target: str) -> None:
         self._target = target.encode()
-        self._rows: Rows | None = None
+        self._rows: bytearray | None = None
         self._used_bytes = 0
         self._callback = llama().ggml_backend_sched_eval_callback(self._on_node)
 
@@ -104,13 +100,13 @@ class PythonCapture:
         params.cb_eval = self._callback
         params.cb_eval_user_data = None
 
-    def aim(self, rows: Rows) -> None:
-        """Write the next batch's rows into this array."""
+    def aim(self, rows: bytearray) -> None:
+        """Write the next batch's rows into this buffer."""
         self._rows = rows
         self._used_bytes = 0
 
-    def check(self, rows: Rows) -> None:
-        """Raise unless the array was filled exactly."""
+    def check(self, rows: bytearray) -> None:
+        """Raise unless the buffer was filled exactly."""
         _check_filled(self._used_bytes, rows)
         self._rows = None
 
@@ -120,16 +116,16 @@ class PythonCapture:
             return bool(base.ggml_get_name(tensor) == self._target)
         size = int(base.ggml_nbytes(tensor))
         rows = self._rows
-        if rows is not None and self._used_bytes + size <= rows.nbytes:
-            start = rows.ctypes.data + self._used_bytes
+        if rows is not None and self._used_bytes + size <= len(rows):
+            start = buffer_address(rows) + self._used_bytes
             base.ggml_backend_tensor_get(tensor, start, 0, size)
         self._used_bytes += size
         return False
 
 
-def _check_filled(used_bytes: int, rows: Rows) -> None:
-    if used_bytes != rows.nbytes:
+def _check_filled(used_bytes: int, rows: bytearray) -> None:
+    if used_bytes != len(rows):
         raise EngineError(
-            f"the last layer gave {used_bytes} bytes, {rows.nbytes} were expected: "
+            f"the last layer gave {used_bytes} bytes, {len(rows)} were expected: "
             "this architecture's output tensor has another name or shape"
         )

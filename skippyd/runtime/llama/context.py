@@ -25,7 +25,7 @@ from skippyd.runtime.failures import (
     KvFullError,
 )
 from skippyd.runtime.llama.abort import AbortFlag
-from skippyd.runtime.llama.bindings import address_of, llama
+from skippyd.runtime.llama.bindings import address_of, buffer_address, llama
 from skippyd.runtime.llama.capture import NodeCapture, make_capture
 from skippyd.runtime.llama.logs import take_recent_errors
 from skippyd.runtime.llama.native import ERROR_BYTES, THREW, error_text, native
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from skippyd.runtime.llama.model import LlamaModel
     from skippyd.runtime.settings import EngineSettings
 
-    Rows = np.ndarray[tuple[int, int], np.dtype[np.float32]]
     Row = np.ndarray[tuple[int], np.dtype[np.float32]]
 
 CACHE_TYPES = {
@@ -117,12 +116,12 @@ class StageContext:
             llama().llama_free(self.pointer)
             self.pointer = None
 
-    def decode(self, parts: Sequence[BatchPart]) -> Rows | None:
+    def decode(self, parts: Sequence[BatchPart]) -> bytearray | None:
         """Run the parts as one batch, in their order.
 
         Returns:
-            The captured activations, rows x width in batch order, or None on the
-            final stage.
+            The captured activations, f32, rows x width in batch order, or None on
+            the final stage.
 
         Raises:
             BadBatchError: A part breaks a rule.
@@ -130,18 +129,18 @@ class StageContext:
             AbortedError: The abort flag was raised.
             EngineError: Anything else llama.cpp says.
         """
-        count = self._arrays.fill(
+        batch = self._arrays.fill(
             parts,
             flag_all=self.capture is not None,
             sequences=self.settings.lane_count,
             vocabulary_size=self.model.vocabulary_size,
         )
         if self.capture is None:
-            self._run(count)
+            self._run(batch)
             return None
-        rows: Rows = np.empty((count, self.width), np.float32)
+        rows = bytearray(4 * batch.n_tokens * self.width)
         self.capture.aim(rows)
-        self._run(count)
+        self._run(batch)
         self.capture.check(rows)
         return rows
 
@@ -177,8 +176,7 @@ class StageContext:
         """Positions a sequence holds."""
         return int(llama().llama_memory_seq_pos_max(self._memory, sequence)) + 1
 
-    def _run(self, count: int) -> None:
-        batch = self._arrays.batch
+    def _run(self, batch: Any) -> None:  # noqa: ANN401 - ctypes structure
         library = native()
         if library is None:
             code = llama().llama_decode(self.pointer, batch)
@@ -191,7 +189,7 @@ class StageContext:
                 ERROR_BYTES,
             )
         if code != 0:
-            raise self._failure(code, count)
+            raise self._failure(code, batch.n_tokens)
 
     def _failure(self, code: int, count: int) -> EngineError:
         reason = take_recent_errors()
@@ -252,26 +250,27 @@ def check_tokens(tokens: Sequence[int], vocabulary_size: int) -> None:
 
 
 class _BatchArrays:
-    """Arrays behind one `llama_batch`, viewed once and filled by slices."""
+    """Arrays behind two `llama_batch`es, by token and by activation.
+
+    Plain C arrays written by slices, and both batches prepared once: numpy's views and
+    ctypes' casts cost a single row more than the rest of its step.
+    """
 
     def __init__(self, capacity: int, width: int) -> None:
         self.capacity = capacity
-        self.width = width
-        self.tokens = np.zeros(capacity, np.int32)
-        self.activations = np.zeros((capacity, width), np.float32)
-        self.positions = np.zeros(capacity, np.int32)
-        self.flags = np.zeros(capacity, np.int8)
-        self._counts = np.ones(capacity, np.int32)
-        self.sequences = np.zeros(capacity, np.int32)
-        step = self.sequences.itemsize
-        self._pointers = self.sequences.ctypes.data + step * np.arange(
-            capacity, dtype=np.uint64
+        self._row_bytes = 4 * width
+        self._tokens = (ctypes.c_int32 * capacity)()
+        self._positions = (ctypes.c_int32 * capacity)()
+        self._flags = (ctypes.c_int8 * capacity)()
+        self._sequences = (ctypes.c_int32 * capacity)()
+        self._activations = bytearray(capacity * self._row_bytes)
+        self._counts = (ctypes.c_int32 * capacity)(*[1] * capacity)
+        first, step = ctypes.addressof(self._sequences), ctypes.sizeof(ctypes.c_int32)
+        self._pointers = (ctypes.c_void_p * capacity)(
+            *range(first, first + step * capacity, step)
         )
-        self.batch = llama().llama_batch()
-        self._set("pos", self.positions.ctypes.data)
-        self._set("n_seq_id", self._counts.ctypes.data)
-        self._set("seq_id", self._pointers.ctypes.data)
-        self._set("logits", self.flags.ctypes.data)
+        self._by_token = self._batch("token", ctypes.addressof(self._tokens))
+        self._by_activation = self._batch("embd", buffer_address(self._activations))
 
     def fill(
         self,
@@ -280,8 +279,8 @@ class _BatchArrays:
         flag_all: bool,
         sequences: int,
         vocabulary_size: int,
-    ) -> int:
-        """Write the parts into the arrays; returns the number of rows."""
+    ) -> Any:  # noqa: ANN401 - ctypes structure
+        """Write the parts into the arrays; returns the batch of all their rows."""
         by_token = bool(parts) and parts[0].activation is None
         row = 0
         for part in parts:
@@ -298,29 +297,26 @@ class _BatchArrays:
                     f"batch of {end} rows is above n_batch {self.capacity}"
                 )
             self._fill_input(part, row, end, vocabulary_size)
-            self.positions[row:end] = np.arange(
-                part.position, part.position + count, dtype=np.int32
-            )
-            self.sequences[row:end] = part.sequence
-            self.flags[row:end] = flag_all
-            self.flags[end - 1] = flag_all or part.wants_logits
+            self._positions[row:end] = [*range(part.position, part.position + count)]
+            self._sequences[row:end] = [part.sequence] * count
+            self._flags[row:end] = [flag_all] * count
+            self._flags[end - 1] = flag_all or part.wants_logits
             row = end
         if row == 0:
             raise BadBatchError("the batch is empty")
-        self.batch.n_tokens = row
-        self._set("token", self.tokens.ctypes.data if by_token else 0)
-        self._set("embd", 0 if by_token else self.activations.ctypes.data)
-        return row
+        batch = self._by_token if by_token else self._by_activation
+        batch.n_tokens = row
+        return batch
 
     def _rows_of(self, part: BatchPart) -> int:
         if part.activation is None:
             count = len(part.tokens)
         else:
-            count, rest = divmod(len(part.activation), 4 * self.width)
+            count, rest = divmod(len(part.activation), self._row_bytes)
             if rest:
                 raise BadBatchError(
                     f"activation of {len(part.activation)} bytes is no multiple of "
-                    f"the width {self.width} x 4"
+                    f"the width {self._row_bytes // 4} x 4"
                 )
             if part.tokens and len(part.tokens) != count:
                 raise BadBatchError(
@@ -334,12 +330,22 @@ class _BatchArrays:
         self, part: BatchPart, row: int, end: int, vocabulary_size: int
     ) -> None:
         if part.activation is not None:
-            values = np.frombuffer(part.activation, np.float32)
-            self.activations[row:end] = values.reshape(-1, self.width)
+            begin_byte, end_byte = row * self._row_bytes, end * self._row_bytes
+            memoryview(self._activations)[begin_byte:end_byte] = part.activation
             return
         check_tokens(part.tokens, vocabulary_size)
-        self.tokens[row:end] = part.tokens
+        self._tokens[row:end] = [*part.tokens]
 
-    def _set(self, field: str, address: int) -> None:
-        kind = dict(self.batch._fields_)[field]
-        setattr(self.batch, field, ctypes.cast(ctypes.c_void_p(address), kind))
+    def _batch(self, input_field: str, input_address: int) -> Any:  # noqa: ANN401 - ctypes structure
+        batch = llama().llama_batch()
+        kinds = dict(batch._fields_)
+        for field, address in (
+            (input_field, input_address),
+            ("pos", ctypes.addressof(self._positions)),
+            ("n_seq_id", ctypes.addressof(self._counts)),
+            ("seq_id", ctypes.addressof(self._pointers)),
+            ("logits", ctypes.addressof(self._flags)),
+        ):
+            pointer = ctypes.cast(ctypes.c_void_p(address), kinds[field])
+            setattr(batch, field, pointer)
+        return batch

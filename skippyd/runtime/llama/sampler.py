@@ -71,6 +71,8 @@ class SamplerChain:
         self._seed = block.seed if block is not None else 0
         self._links = _links(block, context)
         self._error = ctypes.create_string_buffer(ERROR_BYTES)
+        self._sample_address = address_of(llama()._lib.llama_sampler_sample)  # noqa: SLF001 - its address is wanted
+        self._accept_address = address_of(llama()._lib.llama_sampler_accept)  # noqa: SLF001 - as above
         self._accepted: list[int] = []
         self._must_restart = False
         self._first_random = next(
@@ -128,7 +130,7 @@ class SamplerChain:
             llama().llama_sampler_accept(self._chain, token)
         else:
             code = library.skippy_accept(
-                address_of(llama()._lib.llama_sampler_accept),  # noqa: SLF001 - its address is wanted
+                self._accept_address,
                 self._chain,
                 token,
                 self._error,
@@ -149,7 +151,7 @@ class SamplerChain:
             )
         return int(
             library.skippy_sample(
-                address_of(llama()._lib.llama_sampler_sample),  # noqa: SLF001 - its address is wanted
+                self._sample_address,
                 self._chain,
                 self._context.pointer,
                 row,

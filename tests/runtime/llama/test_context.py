@@ -239,7 +239,7 @@ def test_a_bad_batch_is_named_and_leaves_the_context_usable(
     first.clear()
     again = first.decode([by_token(tokens=[7, 8, 1, 2, 3])])
     assert again is not None
-    assert again[2:].tobytes() == rows.tobytes()
+    assert again[2 * len(again) // 5 :] == rows
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_the_abort_flag_ends_batches_until_it_is_lowered(
         after = context.decode([by_token()])
         assert before is not None
         assert after is not None
-        assert after.tobytes() == before.tobytes()
+        assert after == before
 
 
 @pytest.mark.slow

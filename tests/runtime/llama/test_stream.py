@@ -89,7 +89,7 @@ def result_of(model: GgufModel, start: int, end: int) -> bytes:
             wants_logits=True,
         )
         rows = context.decode([part])
-        return context.logits(0).tobytes() if rows is None else rows.tobytes()
+        return context.logits(0).tobytes() if rows is None else bytes(rows)
 
 
 def test_the_bytes_read_are_about_the_slice(zoo: dict[str, GgufModel]) -> None:
