@@ -7,6 +7,7 @@ stages speak TLS to each other.
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ import pytest
 
 from support.daemons import until
 from support.namespaces import PluggedDaemon, Switch, reason_against
+from support.old_coordinator import claim_again
 from support.unsplit_answers import unsplit_answer
 
 
@@ -80,15 +82,7 @@ def test_a_chain_across_machines_survives_one_way_cuts_of_a_stage_and_the_coordi
     deployed = atlas.ctl("deploy", model, "--nodes", ",".join(NODES), "--lanes", "1")
     assert deployed.returncode == 0, deployed.stdout + deployed.stderr
     assert _stage_nodes(atlas) == set(NODES)
-    addresses = {
-        row["node_name"]: row["bind_addr"] for row in atlas.ask("status")["stages"]
-    }
-    for daemon in nodes:
-        address = addresses[daemon.name]
-        assert address.rpartition(":")[0] == switch.address(daemon.name)
-        # Its stage speaks TLS, as the node that it belongs to.
-        shown = atlas.shown_certificate(address)
-        assert shown == daemon.certificate, daemon.name
+    _check_stage_addresses(atlas, nodes)
     assert _answer(borea, model) == expected
 
     # ceres is heard by nobody: the coordinator goes on without it, at a newer term.
@@ -104,6 +98,7 @@ def test_a_chain_across_machines_survives_one_way_cuts_of_a_stage_and_the_coordi
     _until_health(atlas, dict.fromkeys(NODES, "ok"))
     assert _run(atlas) | LEASE_UNSAID == second | LEASE_UNSAID
 
+    old_claim = borea.ask("claims")["items"][0]
     # The coordinator is heard by nobody: the others adopt what it served.
     switch.silence("atlas")
     until(lambda: borea.sees()["atlas"] != "ok", "atlas is missed", within_s=25)
@@ -125,6 +120,8 @@ def test_a_chain_across_machines_survives_one_way_cuts_of_a_stage_and_the_coordi
         "the old coordinator follows",
         within_s=60,
     )
+    connect = functools.partial(switch.connect, "atlas", "borea")
+    assert claim_again(atlas, borea, old_claim, connect=connect) == "StaleTerm"
     for daemon in (borea, ceres):
         assert daemon.ask("claims")["items"] == claims[daemon.name]
         assert _run(daemon)["coordinator_id"] == third["coordinator_id"]
@@ -132,6 +129,18 @@ def test_a_chain_across_machines_survives_one_way_cuts_of_a_stage_and_the_coordi
 
     for daemon in nodes:
         assert daemon.stop() == 0, daemon.log
+
+
+def _check_stage_addresses(
+    asked: PluggedDaemon, nodes: tuple[PluggedDaemon, ...]
+) -> None:
+    """Each stage is at its node's address and speaks TLS as that node."""
+    stages = asked.ask("status")["stages"]
+    addresses = {row["node_name"]: row["bind_addr"] for row in stages}
+    for daemon in nodes:
+        address = addresses[daemon.name]
+        assert address.rpartition(":")[0] == daemon.switch.address(daemon.name)
+        assert asked.shown_certificate(address) == daemon.certificate, daemon.name
 
 
 def _run(daemon: PluggedDaemon) -> dict[str, str]:

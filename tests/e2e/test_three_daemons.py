@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from support.daemons import Daemon, until
+from support.old_coordinator import claim_again
+from support.unsplit_answers import unsplit_answer
 
 
 if TYPE_CHECKING:
@@ -26,28 +26,11 @@ PROMPT = "What is the capital of France?"
 TOKENS = 12
 NODES = ("atlas", "borea", "ceres")
 
-UNSPLIT = """
-import sys, llama_cpp
-model = llama_cpp.Llama(sys.argv[1], n_ctx=1024, verbose=False)
-answer = model.create_chat_completion(
-    [{"role": "user", "content": sys.argv[2]}],
-    max_tokens=int(sys.argv[3]),
-    temperature=0,
-)
-sys.stdout.write(answer["choices"][0]["message"]["content"])
-"""
-
 
 @pytest.fixture(scope="module")
-def unsplit_answer(smollm2_path: Path) -> str:
+def expected(smollm2_path: Path) -> str:
     """What the whole model answers in one process, without any of our code."""
-    return subprocess.run(
-        [sys.executable, "-c", UNSPLIT, smollm2_path, PROMPT, str(TOKENS)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    ).stdout
+    return unsplit_answer(smollm2_path, PROMPT, TOKENS)
 
 
 @pytest.fixture
@@ -90,7 +73,7 @@ def _stages(daemon: Daemon) -> dict[str, int]:
 
 @pytest.mark.watchdog(600)
 def test_three_daemons_serve_one_model_lose_a_node_and_lose_their_coordinator(
-    nodes: tuple[Daemon, ...], smollm2_path: Path, unsplit_answer: str
+    nodes: tuple[Daemon, ...], smollm2_path: Path, expected: str
 ) -> None:
     """Deploy, replan without a node that went deaf, adopt, and refuse the old one."""
     atlas, borea, ceres = nodes
@@ -102,7 +85,7 @@ def test_three_daemons_serve_one_model_lose_a_node_and_lose_their_coordinator(
     assert deployed.returncode == 0, deployed.stdout + deployed.stderr
     assert set(_stages(atlas)) == set(NODES)
     for daemon in nodes:
-        assert daemon.answer(model, PROMPT, TOKENS) == unsplit_answer, daemon.name
+        assert daemon.answer(model, PROMPT, TOKENS) == expected, daemon.name
 
     # What ceres says reaches nobody any more; it still hears the others.
     first_run = _run_id(atlas)
@@ -113,31 +96,33 @@ def test_three_daemons_serve_one_model_lose_a_node_and_lose_their_coordinator(
         lambda: _run_id(atlas) not in {None, first_run}, "it is replanned", within_s=90
     )
     assert set(_stages(atlas)) == {"atlas", "borea"}
-    assert borea.answer(model, PROMPT, TOKENS) == unsplit_answer
+    assert borea.answer(model, PROMPT, TOKENS) == expected
     ceres.wire.is_cut = False
     until(lambda: atlas.sees()["ceres"] == "ok", "ceres is back", within_s=30)
 
     # The coordinator hangs; its chain is left alone until a stage of it is lost.
     second_run = _run_id(atlas)
+    (second_claim,) = borea.ask("claims")["items"]
     first_stage = _stages(atlas)["atlas"]
     atlas.signal(signal.SIGSTOP)
     until(lambda: borea.sees()["atlas"] != "ok", "atlas is missed", within_s=25)
     route = borea.ask("status")["run"]["route"]
-    assert borea.answer(model, PROMPT, TOKENS, at=route) == unsplit_answer
+    assert borea.answer(model, PROMPT, TOKENS, at=route) == expected
     os.kill(first_stage, signal.SIGKILL)
     until(
         lambda: _run_id(borea) not in {None, second_run}, "it is adopted", within_s=120
     )
-    assert borea.answer(model, PROMPT, TOKENS) == unsplit_answer
+    assert borea.answer(model, PROMPT, TOKENS) == expected
     third_run, adopted = _run_id(borea), borea.ask("claims")["items"]
 
     # The old coordinator comes back and changes nothing.
     atlas.signal(signal.SIGCONT)
     until(lambda: atlas.sees()["borea"] == "ok", "atlas is back", within_s=30)
     until(lambda: _run_id(atlas) == third_run, "atlas follows", within_s=60)
+    assert claim_again(atlas, borea, second_claim) == "StaleTerm"
     assert borea.ask("claims")["items"] == adopted
     for daemon in nodes:
-        assert daemon.answer(model, PROMPT, TOKENS) == unsplit_answer, daemon.name
+        assert daemon.answer(model, PROMPT, TOKENS) == expected, daemon.name
 
     withdrawn = borea.ctl("withdraw", model)
     assert withdrawn.returncode == 0, withdrawn.stdout + withdrawn.stderr
@@ -147,7 +132,7 @@ def test_three_daemons_serve_one_model_lose_a_node_and_lose_their_coordinator(
 
 @pytest.mark.watchdog(600)
 def test_a_killed_coordinator_is_replaced_and_finds_its_place_again(
-    nodes: tuple[Daemon, ...], smollm2_path: Path, unsplit_answer: str
+    nodes: tuple[Daemon, ...], smollm2_path: Path, expected: str
 ) -> None:
     """`kill -9`: its stages end with it, the next candidate serves, it follows."""
     atlas, borea, ceres = nodes
@@ -173,12 +158,12 @@ def test_a_killed_coordinator_is_replaced_and_finds_its_place_again(
             f"{daemon.name} knows who adopted it",
             within_s=150,
         )
-        assert daemon.answer(model, PROMPT, TOKENS) == unsplit_answer
+        assert daemon.answer(model, PROMPT, TOKENS) == expected
 
     second_run = _run_id(borea)
     atlas.start()
     atlas.until_ready()
     until(lambda: _run_id(atlas) == second_run, "atlas follows", within_s=60)
-    assert atlas.answer(model, PROMPT, TOKENS) == unsplit_answer
+    assert atlas.answer(model, PROMPT, TOKENS) == expected
     for daemon in nodes:
         assert daemon.stop() == 0, daemon.log
