@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.daemons import Daemon, until
+from support.machine_faults import MachineFaults, build_library, reason_against
 from support.raw_coordinator import RawCoordinator
 from support.stage_nodes import small_plan, stored_term
 
@@ -34,6 +35,7 @@ FAILED, USAGE, UNREACHABLE, PERMISSION = 1, 2, 4, 5
 FENCE_STORE, TRY_AGAIN, BAD_CONFIGURATION = 71, 75, 78
 NOBODY = 65_534
 SMALL_DISK_BYTES = 262_144
+INVITE_SECONDS = 900
 
 
 @pytest.fixture
@@ -147,6 +149,43 @@ def test_a_peer_whose_certificate_is_another_nodes_is_refused_at_start(
     assert "ab" * 32 in daemon.log
 
 
+def test_a_key_that_is_missing_is_named(make_daemon: MakeDaemon) -> None:
+    """Its own at the start; a peer's at the start; this node's, where a peer lacks it."""
+    borea = _started(make_daemon("borea"))
+    identity = borea.folder / "state" / "identity.pem"
+    atlas = make_daemon("atlas")
+    alone = atlas.config.read_text()
+    peer = (
+        f'[[peers]]\nid = "{borea.ask("status")["daemon"]["node_id"]}"\n'
+        f'address = "127.0.0.1:{borea.control_port}"\ncertificate = "{{}}"\n'
+    )
+    missing = atlas.folder / "borea.pem"
+    atlas.config.write_text(alone + peer.format(missing))
+    atlas.start()
+    assert atlas.wait() == BAD_CONFIGURATION
+    assert str(missing) in atlas.log.splitlines()[-1]
+
+    atlas.config.write_text(alone + peer.format(identity))
+    _started(atlas)
+    until(
+        lambda: any(
+            "does not store this node's certificate" in row["reason"]
+            for row in atlas.ask("nodes")["items"]
+        ),
+        "borea does not know atlas, and atlas says so",
+        within_s=20,
+    )
+    until(lambda: "certificate" in borea.log, "borea says so too", within_s=10)
+
+    assert borea.stop() == 0
+    key = identity.with_name("identity.key")
+    key.unlink()
+    borea.start()
+    assert borea.wait() == BAD_CONFIGURATION
+    assert f"{key}: is gone" in borea.log.splitlines()[-1]
+    assert not key.exists(), "it did not become another node"
+
+
 def test_a_peer_with_a_new_key_is_not_believed(make_daemon: MakeDaemon) -> None:
     atlas, borea = _started(make_daemon("atlas")), _started(make_daemon("borea"))
     borea.join(atlas)
@@ -175,6 +214,27 @@ def test_an_invitation_is_good_for_one_node_once(make_daemon: MakeDaemon) -> Non
     broken = ceres.ctl("join", token[:-4])
     assert broken.returncode == USAGE, broken.stderr
     assert set(atlas.sees()) == {"atlas", "borea"}
+
+
+@pytest.mark.skipif(reason_against() is not None, reason=str(reason_against()))
+def test_an_invitation_that_has_expired_is_refused_and_both_sides_say_so(
+    make_daemon: MakeDaemon, tmp_path: Path
+) -> None:
+    atlas, borea = make_daemon("atlas"), make_daemon("borea")
+    with MachineFaults.opened(build_library(tmp_path), tmp_path / "page") as machine:
+        atlas.environment |= machine.environment
+        _started(atlas)
+        _started(borea)
+        token = atlas.ctl("invite").stdout.strip()
+        machine.pass_time(INVITE_SECONDS + 1)
+        late = borea.ctl("join", token)
+        assert late.returncode == FAILED, late.stderr
+        assert "the invitation has expired; make a new one" in late.stderr
+        assert "the invitation has expired" in atlas.log
+        assert set(atlas.sees()) == {"atlas"}
+        borea.join(atlas)
+        assert set(atlas.sees()) == {"atlas", "borea"}
+        assert atlas.stop() == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")

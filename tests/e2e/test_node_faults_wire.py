@@ -1,23 +1,23 @@
-"""What strangers and broken nodes send to a daemon's ports: refused, and forgotten."""
+"""What strangers and broken nodes say at a control port: refused, and forgotten.
+
+Every port of nodes that serve is in `test_node_faults_ports.py`.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 import ssl
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from support.daemons import Daemon, until
-from support.process_holdings import Holdings, cpu_share, listening_ports
-from support.raw_control import CONTROL_PATH, RawControl
+from support.process_holdings import Holdings, cpu_share
+from support.raw_control import RawControl
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = [
@@ -28,7 +28,6 @@ pytestmark = [
 ]
 
 POLICY_VIOLATION, TOO_BIG = 1008, 1009
-HALF_OPEN = 12
 IDLE_SHARE = 0.05
 FORGOTTEN_SECONDS = 45.0
 HELLO = {
@@ -180,44 +179,6 @@ def test_a_frame_over_the_limit_is_cut_off_before_it_is_read(
     assert _holdings(atlas).resident_bytes < before + 2**24
 
 
-def test_garbage_on_every_port_ends_that_connection_only(atlas: Daemon) -> None:
-    ports = listening_ports(_pid(atlas))
-    assert {atlas.control_port, atlas.door_port} < ports, "the latency echo is one too"
-    for address in _addresses(atlas):
-        for garbage in (b"\x00" * 4096, b"\xff" * 4096, os.urandom(4096), b"\r\n" * 99):
-            with _connected(address) as stranger:
-                with contextlib.suppress(ConnectionError):
-                    stranger.sendall(garbage)
-                    stranger.shutdown(socket.SHUT_WR)
-                _drain(stranger)
-
-
-def test_connections_that_say_nothing_keep_nobody_out(atlas: Daemon) -> None:
-    with contextlib.ExitStack() as held:
-        for address in _addresses(atlas):
-            for _ in range(HALF_OPEN):
-                held.enter_context(_connected(address))
-        assert atlas.ctl("status").returncode in {0, 3}
-        assert atlas.refusal("no-such-model")[0] in {404, 503}
-
-
-def test_a_slow_drip_on_the_control_port_is_ended(atlas: Daemon) -> None:
-    head = f"GET {CONTROL_PATH} HTTP/1.1\r\nX-Slow: ".encode()
-    start_s = time.monotonic()
-    with RawControl(atlas.control_port) as drip:
-        drip.send(head)
-        with pytest.raises((ConnectionError, ssl.SSLError)):
-            _drip(drip.send, within_s=30.0)
-    assert time.monotonic() - start_s < 30.0
-
-
-def test_a_slow_drip_at_the_front_door_is_ended(atlas: Daemon) -> None:
-    with _connected(("127.0.0.1", atlas.door_port)) as drip:
-        drip.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nX-Slow: ")
-        with pytest.raises(ConnectionError):
-            _drip(drip.sendall, within_s=60.0)
-
-
 def _pid(node: Daemon) -> int:
     assert node.process is not None
     return node.process.pid
@@ -230,29 +191,3 @@ def _holdings(node: Daemon) -> Holdings:
 def _only_peer(node: Daemon) -> str:
     rows = node.ask("nodes")["items"]
     return next(str(row["node_id"]) for row in rows if row["name"] == "borea")
-
-
-def _addresses(node: Daemon) -> list[str | tuple[str, int]]:
-    ports = sorted(listening_ports(_pid(node)))
-    return [str(node.socket), *(("127.0.0.1", port) for port in ports)]
-
-
-def _connected(address: str | tuple[str, int]) -> socket.socket:
-    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
-    stream = socket.socket(family)
-    stream.settimeout(15.0)
-    stream.connect(address)
-    return stream
-
-
-def _drain(stream: socket.socket) -> None:
-    with contextlib.suppress(ConnectionError):
-        while stream.recv(65_536):
-            pass
-
-
-def _drip(send: Callable[[bytes], object], *, within_s: float) -> None:
-    give_up_s = time.monotonic() + within_s
-    while time.monotonic() < give_up_s:
-        send(b"x")
-        time.sleep(0.1)

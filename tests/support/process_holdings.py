@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -12,6 +13,9 @@ import attrs
 TCP_LISTEN = "0A"
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 KIB = 1024
+IDLE_TRIO_WORKER = "Trio thread "
+"""How one begins whose work is done; at work it bears the work's name."""
+
 OWN_COLUMNS = 2
 """pid and the name in parentheses come before what is split on spaces."""
 
@@ -45,6 +49,16 @@ def child_pids(pid: int) -> set[int]:
     for task in Path(f"/proc/{pid}/task").iterdir():
         children |= {int(child) for child in (task / "children").read_text().split()}
     return children
+
+
+def working_threads(pid: int) -> int:
+    """Threads of a process, but for those that trio keeps for ten seconds in case."""
+    names = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        # One may end while we look.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            names.append((task / "comm").read_text())
+    return sum(not name.startswith(IDLE_TRIO_WORKER) for name in names)
 
 
 def resident_bytes(pid: int) -> int:
