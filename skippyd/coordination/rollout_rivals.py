@@ -8,7 +8,6 @@ import attrs
 
 from skippyd.coordination.rollout_reports import is_coordinated
 from skippyd.core.coordinator.campaign_effects import StageLost
-from skippyd.core.coordinator.phases import Phase
 from skippyd.ids import NodeId
 
 
@@ -66,12 +65,7 @@ def _giving_way(campaign: Campaign, route: Route) -> tuple[Run, ...]:
     """The own runs that are older than the route, or have claimed nothing yet."""
     runs: list[Run] = []
     attempt, serving = campaign.attempt, campaign.serving
-    # What has claimed already is decided by the fences.
-    is_early = attempt is not None and attempt.phase in {
-        Phase.PROBING,
-        Phase.PREPARING,
-    }
-    if attempt is not None and is_early and not attempt.run.plan.may_replace:
+    if attempt is not None and campaign.yields_to_rivals:
         runs.append(attempt.run)
     if serving is not None and not serving.is_withdrawing:
         own = (serving.run.term, NodeId(serving.run.coordinator_id))

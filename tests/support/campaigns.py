@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skippyd.core.coordinator.campaign import (
-    RETRY_TICK_MS,
-    Campaign,
-)
+from skippyd.core.coordinator.campaign import Campaign
 from skippyd.core.coordinator.campaign_effects import (
     CampaignEffect,
     ChainProved,
     PeerChanged,
+    PeerLeaving,
     PlanMade,
     PlanMissing,
     ProofFailed,
@@ -45,6 +43,7 @@ from skippyd.core.coordinator.messages import (
     StageStopped,
     StopStage,
 )
+from skippyd.core.coordinator.retrying import RETRY_TICK_MS
 from skippyd.core.coordinator.verdict import Accepted
 from skippyd.ids import CoordinatorId, NodeId, UnixMs
 from support.claims import ready_status
@@ -80,6 +79,7 @@ class Rig:
         | RouteWithdrawn
         | StageLost
         | PeerChanged
+        | PeerLeaving
         | TimePassed,
         jitter: float = 0.5,
     ) -> tuple[CampaignEffect, ...]:
@@ -93,6 +93,13 @@ class Rig:
         """Start and answer everything until the route is published."""
         self.tell(Start())
         return self.follow(plan)
+
+    def follow_reply(self, effect: Send) -> None:
+        """Answer a request well, and what follows from that until a load is wanted."""
+        reply = good_reply(effect.request)
+        for each in self.tell(Replied(effect.node_id, effect.request, reply)):
+            if isinstance(each, Send) and not isinstance(each.request, LoadStage):
+                self.follow_reply(each)
 
     def follow(self, plan: CampaignPlan = PLAN) -> Run:
         """Give the plan that was asked for and answer everything."""

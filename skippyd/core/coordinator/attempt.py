@@ -175,6 +175,10 @@ class Attempt:
             return self._time_out(now)
         return self._poll(now)
 
+    def has_claimed_at(self, node_id: NodeId) -> bool:
+        """Whether its claim may have ended an older run of ours at a node."""
+        return self.phase.has_claimed and node_id in self.run.plan.node_ids
+
     def abandon(self) -> tuple[CampaignEffect, ...]:
         """Undo what was begun: the route first, then the stages, then preparations."""
         effects: list[CampaignEffect] = []

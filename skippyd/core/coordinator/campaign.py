@@ -3,15 +3,17 @@
 Theory of operation. The shell feeds events to `offer` and performs the effects in
 their order. Three things live side by side:
 
-- the *wish* (`Start`, `Withdraw`) and the wait for the next plan: a retry tick while
-  standing by, a debounce after peer changes, a jittered back-off after failures;
+- the *wish* (`Start`, `Withdraw`) and the wait for the next plan (`Retry`): a tick
+  while standing by, a debounce after peer changes, a jittered back-off after failures;
 - at most one `Attempt` on its way to a published run;
 - at most one `Serving` run. A loss starts its grace and a replan without the lost
-  node; the newer run replaces it, or the route is withdrawn when the grace ends.
+  node; the newer run replaces it, or the route is withdrawn when the grace ends. A
+  node that drains is planned around too, while its run goes on without a grace.
 
 A run that another coordinator serves stays: this one stands by, unless that
 coordinator is known to be gone, its lease has run out, or the plan may replace it.
-A fenced coordinator withdraws at once and stands by, it does not fight back. The
+A fenced coordinator withdraws at once, gives up an attempt that has claimed nothing
+yet, and stands by: it does not fight back. The
 stages of a coordinator that came back without its memory are left alone until their
 lease ends, four hours at most: an operator who knows better says `may_replace`.
 """
@@ -22,12 +24,14 @@ from typing import assert_never
 
 import attrs
 
+from skippyd.core.coordinator.absent import AbsentNodes
 from skippyd.core.coordinator.attempt import Attempt
 from skippyd.core.coordinator.campaign_effects import (
     CampaignEffect,
     CampaignEvent,
     ChainProved,
     PeerChanged,
+    PeerLeaving,
     PlanMade,
     PlanMissing,
     ProofFailed,
@@ -44,42 +48,39 @@ from skippyd.core.coordinator.campaign_effects import (
     Withdraw,
     WithdrawRoute,
 )
-from skippyd.core.coordinator.instant import MS_PER_S, Instant
-from skippyd.core.coordinator.messages import ClaimAnswer, ClaimCoordinator, StopStage
+from skippyd.core.coordinator.instant import Instant
+from skippyd.core.coordinator.messages import ClaimCoordinator, StopStage
 from skippyd.core.coordinator.owed import OwedStops
 from skippyd.core.coordinator.phases import RENEW_AFTER_MS, AttemptFailure, Phase
-from skippyd.core.coordinator.run import CampaignPlan, Run
-from skippyd.core.coordinator.serving import Serving
+from skippyd.core.coordinator.retrying import Retry
+from skippyd.core.coordinator.run import Run
+from skippyd.core.coordinator.serving import WITHDRAW_GRACE_MS, Serving
 from skippyd.core.coordinator.terms import learn_term, next_term
-from skippyd.core.coordinator.verdict import Rejected
 from skippyd.ids import CoordinatorId, NodeId, RunId, Term
 
 
 NO_TERM = Term(0)
 
-RETRY_TICK_MS = 30 * MS_PER_S
-DEBOUNCE_MS = 2 * MS_PER_S
-BACK_OFF_FIRST_MS = 1 * MS_PER_S
-BACK_OFF_MAX_MS = RETRY_TICK_MS
-BACK_OFF_MAX_DOUBLINGS = 5
-
 
 @attrs.define(kw_only=True)
 class Campaign:
-    """The coordinator of one model on one node; see the module docstring."""
+    """The coordinator of one model on one node; see the module docstring.
+
+    Args:
+        newest_term: The newest term that is known to exist.
+        withdraw_grace_ms: How long a broken run keeps its route.
+    """
 
     coordinator_id: CoordinatorId
     newest_term: Term = NO_TERM
+    withdraw_grace_ms: int = WITHDRAW_GRACE_MS
     _is_wanted: bool = attrs.field(default=False, init=False)
     _is_planning: bool = attrs.field(default=False, init=False)
     _attempt: Attempt | None = attrs.field(default=None, init=False)
     _serving: Serving | None = attrs.field(default=None, init=False)
     _generation: int = attrs.field(default=1, init=False)
-    _failure_count: int = attrs.field(default=0, init=False)
-    _retry_ms: int | None = attrs.field(default=None, init=False)
-    _is_backing_off: bool = attrs.field(default=False, init=False)
-    _lost_nodes: set[NodeId] = attrs.field(factory=set, init=False)
-    _blamed: tuple[NodeId, ...] = attrs.field(default=(), init=False)
+    _retry: Retry = attrs.field(factory=Retry, init=False)
+    _absent: AbsentNodes = attrs.field(factory=AbsentNodes, init=False)
     _owed: OwedStops = attrs.field(factory=OwedStops, init=False)
 
     @property
@@ -92,12 +93,20 @@ class Campaign:
         """The run whose route is published."""
         return self._serving
 
+    @property
+    def yields_to_rivals(self) -> bool:
+        """Whether a rival's run ends the attempt; the fences decide once it claimed."""
+        attempt = self._attempt
+        if attempt is None or attempt.phase.has_claimed:
+            return False
+        return not attempt.run.plan.may_replace
+
     def next_deadline(self) -> int | None:
         """When `TimePassed` is to be offered, in boottime milliseconds."""
         deadlines = [
             None if self._attempt is None else self._attempt.next_deadline(),
             None if self._serving is None else self._serving.next_deadline(),
-            self._retry_ms,
+            self._retry.due_ms,
         ]
         return min((ms for ms in deadlines if ms is not None), default=None)
 
@@ -127,6 +136,8 @@ class Campaign:
                 return self._take_answer(event, now)
             case PeerChanged():
                 return self._change_peer(event, now)
+            case PeerLeaving():
+                return self._plan_around(event, now)
             case TimePassed():
                 return self._pass_time(now)
             case _:
@@ -139,8 +150,8 @@ class Campaign:
     ) -> tuple[CampaignEffect, ...]:
         if isinstance(event, RouteWithdrawn):
             return self._end_serving(event.run_id)
-        if isinstance(event, StageLost) and self._is_serving(event.run_id):
-            return self._lose_stage(event, now)
+        if isinstance(event, StageLost):
+            return self._take_loss(event, now)
         attempt = self._attempt
         if attempt is None or attempt.run.run_id != event.run_id:
             return ()
@@ -151,36 +162,43 @@ class Campaign:
                 attempt.fail_proof(event.reason)
             case RoutePublished():
                 attempt.publish()
-            case StageLost():
-                attempt.lose(event)
             case _:
                 assert_never(event)
+        return ()
+
+    def _take_loss(self, event: StageLost, now: Instant) -> tuple[CampaignEffect, ...]:
+        if event.is_stopped:
+            self._absent.stopped.add(event.node_id)
+        if self._is_serving(event.run_id):
+            return self._lose_stage(event, now)
+        if self._attempt is not None and self._attempt.run.run_id == event.run_id:
+            self._attempt.lose(event)
         return ()
 
     # The wish and the plan.
 
     def _start(self) -> tuple[CampaignEffect, ...]:
-        if self._is_wanted:
-            return ()
-        self._is_wanted = True
-        self._failure_count = 0
-        is_served = self._serving is not None and not self._serving.is_withdrawing
-        return () if is_served else self._request_plan()
+        # Whoever deploys again wants the stages back that operators have ended.
+        self._absent.stopped.clear()
+        if not self._is_wanted:
+            self._is_wanted = True
+            self._retry.failure_count = 0
+        return self._request_plan()
 
     def _give_up_wish(self, now: Instant) -> tuple[CampaignEffect, ...]:
         self._is_wanted = False
         self._is_planning = False
-        self._retry_ms = None
-        abandoned = () if self._attempt is None else self._attempt.abandon()
-        self._attempt = None
-        return (*abandoned, *self._withdraw("asked to", now))
+        self._retry.end()
+        return (*self._abandon(), *self._withdraw("asked to", now))
 
     def _request_plan(self) -> tuple[CampaignEffect, ...]:
-        self._retry_ms = None
+        self._retry.end()
         if self._is_planning or self._attempt is not None or not self._is_wanted:
             return ()
+        if self._is_well_served():
+            return ()
         self._is_planning = True
-        excluded = tuple(sorted(self._lost_nodes.union(self._blamed)))
+        excluded = self._absent.excluded
         is_replan = self._serving is not None
         step = Step.REPLAN if is_replan else Step.PLAN
         without = f" without {', '.join(excluded)}" if excluded else ""
@@ -188,6 +206,13 @@ class Campaign:
             Report(step, f"planning{without}"),
             RequestPlan(excluded=excluded, is_replan=is_replan),
         )
+
+    def _is_well_served(self) -> bool:
+        """Whether a run is served that needs no replacement."""
+        serving = self._serving
+        if serving is None or not serving.is_whole:
+            return False
+        return self._absent.leaving.isdisjoint(serving.run.plan.node_ids)
 
     def _take_plan(
         self, event: PlanMade | PlanMissing, now: Instant
@@ -197,7 +222,8 @@ class Campaign:
         self._is_planning = False
         if isinstance(event, PlanMissing):
             return self._stand_by(event.reason, now)
-        if (defect := self._plan_defect(event.plan)) is not None:
+        own_id, node_ids = NodeId(self.coordinator_id), event.plan.node_ids
+        if defect := event.plan.defect(own_id) or self._absent.defect(node_ids):
             return self._stand_by(defect, now)
         if self._serving is not None:
             self._generation += 1
@@ -208,23 +234,13 @@ class Campaign:
             shutdown_generation=self._generation,
         )
         self.newest_term = run.term
-        self._attempt = Attempt(run=run, lost_nodes=frozenset(self._lost_nodes))
+        self._attempt = Attempt(run=run, lost_nodes=frozenset(self._absent.lost))
         return self._attempt.begin(now)
-
-    def _plan_defect(self, plan: CampaignPlan) -> str | None:
-        if not plan.stages or plan.stages[0].node_id != NodeId(self.coordinator_id):
-            return "the plan's first stage is not on this node: another one coordinates"
-        if lost := self._lost_nodes.intersection(plan.node_ids):
-            return f"the plan counts on lost nodes: {', '.join(sorted(lost))}"
-        if len(set(plan.node_ids)) != len(plan.stages):
-            return "the plan gives one node several stages"
-        return None
 
     def _stand_by(self, reason: str, now: Instant) -> tuple[CampaignEffect, ...]:
         # Whoever was blamed may be back by the next tick; lost nodes say so themselves.
-        self._blamed = ()
-        self._is_backing_off = False
-        self._retry_ms = now.boottime_ms + RETRY_TICK_MS
+        self._absent.blamed = ()
+        self._retry.tick(now)
         return (Report(Step.PLAN, f"standing by: {reason}"),)
 
     def _change_peer(
@@ -232,16 +248,24 @@ class Campaign:
     ) -> tuple[CampaignEffect, ...]:
         effects: tuple[CampaignEffect, ...]
         if event.is_available:
-            self._lost_nodes.discard(event.node_id)
-            self._blamed = tuple(n for n in self._blamed if n != event.node_id)
+            self._absent.come_back(event.node_id)
             effects = self._owed.pay(event.node_id)
         else:
-            self._lost_nodes.add(event.node_id)
+            self._absent.lost.add(event.node_id)
             effects = self._lose_node(event.node_id, now)
-        if self._retry_ms is not None and not self._is_backing_off:
-            # Never later than the tick: a flapping peer must not hold planning up.
-            self._retry_ms = min(self._retry_ms, now.boottime_ms + DEBOUNCE_MS)
+        self._retry.hasten(now)
         return effects
+
+    def _plan_around(
+        self, event: PeerLeaving, now: Instant
+    ) -> tuple[CampaignEffect, ...]:
+        """Move the stage of a node away that drains; its run serves meanwhile."""
+        if not event.is_leaving:
+            self._absent.leaving.discard(event.node_id)
+            self._retry.hasten(now)
+            return ()
+        self._absent.leaving.add(event.node_id)
+        return () if self._serving is None else self._request_plan()
 
     # The attempt.
 
@@ -258,7 +282,8 @@ class Campaign:
             and isinstance(event.request, ClaimCoordinator)
             and serving.run.is_claimed_by(event.request.claim)
         ):
-            return self._take_renewal(serving, event, now)
+            lost = serving.take_renewal(event, now)
+            return () if lost is None else self._lose_stage(lost, now)
         if self._attempt is None:
             return ()
         if isinstance(event, Replied):
@@ -271,19 +296,25 @@ class Campaign:
         if attempt is None:
             return ()
         if attempt.failure is not None:
-            self._attempt = None
-            abandoned = attempt.abandon()
+            abandoned = self._abandon()
             return (*abandoned, *self._fail(attempt, attempt.failure, now, jitter))
         if attempt.phase is not Phase.PUBLISHED:
             return ()
         self._attempt = None
-        self._failure_count = 0
-        self._blamed = ()
+        self._retry.failure_count = 0
+        self._absent.blamed = ()
         old = self._serving
-        self._serving = Serving(attempt.run, now.boottime_ms + RENEW_AFTER_MS)
-        if old is None:
-            return ()
-        return old.stops(spared=frozenset(attempt.run.plan.node_ids))
+        renew_ms = now.boottime_ms + RENEW_AFTER_MS
+        self._serving = Serving(attempt.run, renew_ms, self.withdraw_grace_ms)
+        spared = frozenset(attempt.run.plan.node_ids)
+        stops = () if old is None else old.stops(spared)
+        # Unless a node began to leave meanwhile, that is all.
+        return (*stops, *self._request_plan())
+
+    def _abandon(self) -> tuple[CampaignEffect, ...]:
+        abandoned = () if self._attempt is None else self._attempt.abandon()
+        self._attempt = None
+        return abandoned
 
     def _fail(
         self, attempt: Attempt, failure: AttemptFailure, now: Instant, jitter: float
@@ -294,12 +325,8 @@ class Campaign:
             return (report,)
         if failure.is_blocked:
             return (report, *self._stand_by(failure.reason, now))
-        doublings = min(self._failure_count, BACK_OFF_MAX_DOUBLINGS)
-        length_ms = min(BACK_OFF_FIRST_MS << doublings, BACK_OFF_MAX_MS)
-        self._failure_count += 1
-        self._blamed = failure.blamed
-        self._is_backing_off = True
-        self._retry_ms = now.boottime_ms + int(length_ms * (1 + jitter) / 2)
+        self._absent.blamed = failure.blamed
+        self._retry.back_off(now, jitter)
         return (report,)
 
     def _pass_time(self, now: Instant) -> tuple[CampaignEffect, ...]:
@@ -308,7 +335,7 @@ class Campaign:
             effects = self._pass_serving_time(self._serving, now)
         if self._attempt is not None:
             return (*effects, *self._attempt.pass_time(now))
-        if self._retry_ms is not None and now.boottime_ms >= self._retry_ms:
+        if self._retry.is_due(now):
             return (*effects, *self._request_plan())
         return effects
 
@@ -326,26 +353,6 @@ class Campaign:
             return self._withdraw("no replacement within the grace", now)
         return serving.renew(now)
 
-    def _take_renewal(
-        self, serving: Serving, event: Replied | RequestFailed, now: Instant
-    ) -> tuple[CampaignEffect, ...]:
-        if isinstance(event, RequestFailed):
-            serving.renew_soon(now)
-            return ()
-        verdict = event.reply.verdict if isinstance(event.reply, ClaimAnswer) else None
-        if not isinstance(verdict, Rejected):
-            return ()
-        if (verdict.current_term or 0) <= serving.run.term:
-            serving.renew_soon(now)
-            return ()
-        lost = StageLost(
-            run_id=serving.run.run_id,
-            node_id=event.node_id,
-            reason=verdict.text,
-            is_fenced=True,
-        )
-        return self._lose_stage(lost, now)
-
     def _lose_node(self, node_id: NodeId, now: Instant) -> tuple[CampaignEffect, ...]:
         serving = self._serving
         if serving is None or node_id not in serving.run.plan.node_ids:
@@ -359,11 +366,17 @@ class Campaign:
         report = Report(Step.FAILED, message, event.node_id)
         if event.is_fenced:
             withdrawn = self._withdraw("fenced by a newer coordinator", now)
+            abandoned = self._abandon() if self.yields_to_rivals else ()
             if self._attempt is not None or self._is_planning:
                 return (report, *withdrawn)
-            return (report, *withdrawn, *self._stand_by(event.reason, now))
+            stood_by = self._stand_by(event.reason, now)
+            return (report, *withdrawn, *abandoned, *stood_by)
         self._serving.lose(now)
-        self._blamed = (*self._blamed, event.node_id)
+        attempt, is_there = self._attempt, event.node_id not in self._absent.lost
+        if is_there and attempt is not None and attempt.has_claimed_at(event.node_id):
+            # Our own newer claim ended that stage: only the grace is to begin.
+            return ()
+        self._absent.blamed = (*self._absent.blamed, event.node_id)
         return (report, *self._request_plan())
 
     def _withdraw(self, reason: str, now: Instant) -> tuple[CampaignEffect, ...]:

@@ -84,12 +84,17 @@ class RouteWithdrawn:
 
 @attrs.frozen
 class StageLost:
-    """A stage of a run failed, stopped, or was fenced by a newer coordinator."""
+    """A stage of a run failed, stopped, or was fenced by a newer coordinator.
+
+    Args:
+        is_stopped: The operator of its node ended it.
+    """
 
     run_id: RunId
     node_id: NodeId
     reason: str
     is_fenced: bool = False
+    is_stopped: bool = False
 
 
 @attrs.frozen
@@ -98,6 +103,14 @@ class PeerChanged:
 
     node_id: NodeId
     is_available: bool
+
+
+@attrs.frozen
+class PeerLeaving:
+    """A node drains, or takes stages again."""
+
+    node_id: NodeId
+    is_leaving: bool
 
 
 @attrs.frozen
@@ -118,6 +131,7 @@ CampaignEvent = (
     | RouteWithdrawn
     | StageLost
     | PeerChanged
+    | PeerLeaving
     | TimePassed
 )
 

@@ -38,6 +38,11 @@ class Phase(Enum):
     PUBLISHING = "publishing"
     PUBLISHED = "published"
 
+    @property
+    def has_claimed(self) -> bool:
+        """Whether claims of the attempt may have ended other runs."""
+        return self not in {Phase.PROBING, Phase.PREPARING}
+
 
 @attrs.frozen(kw_only=True)
 class AttemptFailure:

@@ -62,6 +62,14 @@ class CampaignPlan:
         """The planned nodes in the order of their stages."""
         return tuple(stage.node_id for stage in self.stages)
 
+    def defect(self, coordinator: NodeId) -> str | None:
+        """Say why a coordinator cannot run it, or None when it can."""
+        if not self.stages or self.stages[0].node_id != coordinator:
+            return "the plan's first stage is not on this node: another one coordinates"
+        if len(set(self.node_ids)) != len(self.stages):
+            return "the plan gives one node several stages"
+        return None
+
 
 @attrs.frozen(kw_only=True)
 class Run:

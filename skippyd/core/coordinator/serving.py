@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import attrs
 
-from skippyd.core.coordinator.campaign_effects import CampaignEffect, Send
+from skippyd.core.coordinator.campaign_effects import (
+    CampaignEffect,
+    Replied,
+    RequestFailed,
+    Send,
+    StageLost,
+)
 from skippyd.core.coordinator.instant import MS_PER_S, Instant
-from skippyd.core.coordinator.messages import ClaimCoordinator
+from skippyd.core.coordinator.messages import ClaimAnswer, ClaimCoordinator
 from skippyd.core.coordinator.phases import RENEW_AFTER_MS
 from skippyd.core.coordinator.run import Run
+from skippyd.core.coordinator.verdict import Rejected
 from skippyd.ids import NodeId
 
 
@@ -27,6 +34,7 @@ class Serving:
 
     run: Run
     _renew_ms: int
+    _grace_ms: int = WITHDRAW_GRACE_MS
     _grace_ends_ms: int | None = attrs.field(default=None, init=False)
     _drain_ends_ms: int | None = attrs.field(default=None, init=False)
 
@@ -39,6 +47,11 @@ class Serving:
     def is_withdrawing(self) -> bool:
         """Whether the route was told to go."""
         return self._drain_ends_ms is not None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it serves with every stage, and is to go on."""
+        return not self.is_lost and not self.is_withdrawing
 
     def next_deadline(self) -> int:
         """When `is_due` becomes true, in boottime milliseconds."""
@@ -53,7 +66,7 @@ class Serving:
     def lose(self, now: Instant) -> None:
         """Begin the grace; a second loss does not prolong it."""
         if self._grace_ends_ms is None:
-            self._grace_ends_ms = now.boottime_ms + WITHDRAW_GRACE_MS
+            self._grace_ends_ms = now.boottime_ms + self._grace_ms
 
     def withdraw(self, now: Instant) -> None:
         """Begin to drain."""
@@ -68,6 +81,22 @@ class Serving:
     def renew_soon(self, now: Instant) -> None:
         """Try again shortly after a renewal that did not reach every stage."""
         self._renew_ms = min(self._renew_ms, now.boottime_ms + RENEW_RETRY_MS)
+
+    def take_renewal(
+        self, event: Replied | RequestFailed, now: Instant
+    ) -> StageLost | None:
+        """Take the answer to a renewal; return the loss when a newer run is there."""
+        if isinstance(event, RequestFailed):
+            self.renew_soon(now)
+            return None
+        verdict = event.reply.verdict if isinstance(event.reply, ClaimAnswer) else None
+        if not isinstance(verdict, Rejected):
+            return None
+        if (verdict.current_term or 0) <= self.run.term:
+            self.renew_soon(now)
+            return None
+        run_id = self.run.run_id
+        return StageLost(run_id, event.node_id, verdict.text, is_fenced=True)
 
     def stops(self, spared: frozenset[NodeId] = frozenset()) -> tuple[Send, ...]:
         """Return the stops of its stages, the first stage first.

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from skippyd.core.coordinator.campaign import (
-    BACK_OFF_FIRST_MS,
-    BACK_OFF_MAX_MS,
-    DEBOUNCE_MS,
-    RETRY_TICK_MS,
-)
 from skippyd.core.coordinator.campaign_effects import (
     CampaignEffect,
     PeerChanged,
@@ -25,6 +19,12 @@ from skippyd.core.coordinator.messages import (
     StageReady,
 )
 from skippyd.core.coordinator.reasons import RejectReason
+from skippyd.core.coordinator.retrying import (
+    BACK_OFF_FIRST_MS,
+    BACK_OFF_MAX_MS,
+    DEBOUNCE_MS,
+    RETRY_TICK_MS,
+)
 from skippyd.core.coordinator.verdict import Accepted, FencedRun, Rejected
 from skippyd.ids import CoordinatorId, RunId, Term
 from support.campaigns import (
@@ -137,7 +137,7 @@ def test_the_back_off_doubles_with_jitter_and_is_bounded() -> None:
 def test_a_peer_change_does_not_cut_a_back_off_short() -> None:
     rig = Rig()
     rig.tell(Start())
-    rig.campaign._failure_count = 5
+    rig.campaign._retry.failure_count = 5
     back_off_ms = rig.fail_probe()
 
     rig.tell(PeerChanged(B, is_available=True))

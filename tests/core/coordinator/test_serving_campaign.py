@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skippyd.core.coordinator.campaign import (
-    RETRY_TICK_MS,
-)
+import attrs
+
 from skippyd.core.coordinator.campaign_effects import (
     ChainProved,
     PeerChanged,
@@ -34,6 +33,7 @@ from skippyd.core.coordinator.messages import (
 )
 from skippyd.core.coordinator.phases import PROBE_TIMEOUT_MS, RENEW_AFTER_MS
 from skippyd.core.coordinator.reasons import RejectReason
+from skippyd.core.coordinator.retrying import RETRY_TICK_MS
 from skippyd.core.coordinator.serving import (
     DRAIN_TIMEOUT_MS,
     RENEW_RETRY_MS,
@@ -218,18 +218,71 @@ def test_a_fenced_coordinator_withdraws_at_once_and_stands_by() -> None:
     assert len(plans(rig.wait(RETRY_TICK_MS))) == 1
 
 
-def test_a_fenced_loss_during_a_replan_only_withdraws() -> None:
+def test_a_fenced_loss_while_a_replan_is_sought_withdraws() -> None:
     rig = Rig()
     run = rig.serve()
     rig.tell(StageLost(run.run_id, C, "killed"))
-    planning = rig.tell(StageLost(run.run_id, B, "fenced", is_fenced=True))
-    rig.tell(PlanMade(plan_over("a", "b")))
 
-    attempting = rig.tell(StageLost(run.run_id, B, "fenced", is_fenced=True))
+    effects = rig.tell(StageLost(run.run_id, B, "fenced", is_fenced=True))
 
-    assert WithdrawRoute(run.run_id) in planning
-    assert messages(attempting) == [f"{run.run_id}: lost b: fenced"]
+    assert WithdrawRoute(run.run_id) in effects
+    assert plans(rig.tell(PlanMade(plan_over("a", "b")))) == []
     assert rig.campaign.attempt is not None
+
+
+def fenced_while_replacing(*, may_replace: bool, claims: bool) -> tuple[Rig, list[str]]:
+    """A run is fenced while the one that is to replace it is on its way."""
+    rig = Rig()
+    run = rig.serve()
+    rig.tell(StageLost(run.run_id, C, "killed"))
+    plan = attrs.evolve(plan_over("a", "b"), may_replace=may_replace)
+    for effect in rig.tell(PlanMade(plan)):
+        if claims and isinstance(effect, Send):
+            rig.follow_reply(effect)
+    effects = rig.tell(StageLost(run.run_id, B, "fenced", is_fenced=True))
+    return rig, messages(effects)
+
+
+def test_a_fenced_coordinator_gives_up_an_attempt_that_has_claimed_nothing() -> None:
+    rig, said = fenced_while_replacing(may_replace=False, claims=False)
+
+    assert rig.campaign.attempt is None
+    assert said[-1] == "standing by: fenced"
+    assert len(plans(rig.wait(RETRY_TICK_MS))) == 1
+
+
+def test_an_attempt_that_has_claimed_or_may_replace_is_left_to_the_fences() -> None:
+    for may_replace, claims in ((True, False), (False, True)):
+        rig, said = fenced_while_replacing(may_replace=may_replace, claims=claims)
+
+        assert rig.campaign.attempt is not None
+        assert "standing by" not in said[-1]
+
+
+def test_the_grace_is_as_long_as_was_configured() -> None:
+    rig = Rig()
+    rig.campaign.withdraw_grace_ms = 5_000
+    run = rig.serve()
+    rig.tell(StageLost(run.run_id, C, "killed"))
+    rig.tell(PlanMissing("too few nodes"))
+
+    assert rig.wait(4_999) == ()
+    assert WithdrawRoute(run.run_id) in rig.wait(1)
+
+
+def test_a_stage_that_our_own_newer_claim_ended_is_no_failure() -> None:
+    rig = Rig()
+    run = rig.serve()
+    rig.tell(StageLost(run.run_id, C, "killed"))
+    for effect in rig.tell(PlanMade(plan_over("a", "b"))):
+        if isinstance(effect, Send):
+            rig.follow_reply(effect)
+
+    assert rig.tell(StageLost(run.run_id, B, "the stage is gone")) == ()
+    # Of a node that is gone itself it is news all the same.
+    assert messages(rig.tell(PeerChanged(B, is_available=False)))[0].endswith(
+        "lost b: the node is unreachable"
+    )
 
 
 def test_a_second_loss_during_a_replan_asks_for_no_second_plan() -> None:
