@@ -15,6 +15,8 @@ from skippyd.core.coordinator.attempt import Attempt
 from skippyd.core.coordinator.campaign import Campaign
 from skippyd.core.coordinator.campaign_effects import (
     CampaignEffect,
+    PeerChanged,
+    PeerLeaving,
     PersistTerm,
     ProveChain,
     PublishRoute,
@@ -38,6 +40,7 @@ _claim = Attempt._claim
 _count_claim = Attempt._count_claim
 _go_on_loading = Attempt._go_on_loading
 _lose_stage = Campaign._lose_stage
+_take_loss = Campaign._take_loss
 _fail = Campaign._fail
 
 
@@ -86,6 +89,18 @@ def _lose_like_any(
     campaign: Campaign, event: StageLost, now: Instant
 ) -> tuple[CampaignEffect, ...]:
     return _lose_stage(campaign, attrs.evolve(event, is_fenced=False), now)
+
+
+def _lose_what_leaves(
+    campaign: Campaign, event: PeerLeaving, now: Instant
+) -> tuple[CampaignEffect, ...]:
+    return campaign._change_peer(PeerChanged(event.node_id, is_available=False), now)
+
+
+def _take_any_loss(
+    campaign: Campaign, event: StageLost, now: Instant
+) -> tuple[CampaignEffect, ...]:
+    return _take_loss(campaign, attrs.evolve(event, is_stopped=False), now)
 
 
 def _fail_and_try_at_once(
@@ -189,6 +204,22 @@ CAMPAIGN_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a fenced coordinator stands by",
         changed(Campaign, "_lose_stage", _lose_like_any),
+    ),
+    Mutant(
+        "what has claimed nothing yields to a fence",
+        changed(Campaign, "yields_to_rivals", property(lambda _: False)),
+    ),
+    Mutant(
+        "a draining node is moved away from",
+        changed(Campaign, "_plan_around", lambda *_: ()),
+    ),
+    Mutant(
+        "a run serves on while a node drains",
+        changed(Campaign, "_plan_around", _lose_what_leaves),
+    ),
+    Mutant(
+        "an operator's stop keeps its node out",
+        changed(Campaign, "_take_loss", _take_any_loss),
     ),
     Mutant("a failure backs off", changed(Campaign, "_fail", _fail_and_try_at_once)),
     Mutant(

@@ -8,8 +8,10 @@ from simulation.desk import NODES, Desk, plan
 from simulation.expectations import expect
 from skippyd.core.coordinator.campaign_effects import (
     PeerChanged,
+    PeerLeaving,
     PersistTerm,
     PlanMade,
+    PlanMissing,
     ProveChain,
     PublishRoute,
     RequestFailed,
@@ -17,10 +19,12 @@ from skippyd.core.coordinator.campaign_effects import (
     RouteWithdrawn,
     Send,
     StageLost,
+    Start,
     Withdraw,
     WithdrawRoute,
 )
 from skippyd.core.coordinator.messages import (
+    CancelPrepareStage,
     ClaimCoordinator,
     LoadStage,
     PreparationState,
@@ -225,6 +229,48 @@ def fenced_coordinator_does_not_fight_back() -> None:
     expect(len(desk.wanted(RequestPlan)) > 1, "at the tick it looks again")
 
 
+def fenced_replacement_is_given_up() -> None:
+    """A replacement that has claimed nothing does not go on against a newer run."""
+    desk = Desk()
+    desk.serve()
+    run_id = desk.wanted(PublishRoute)[-1].run.run_id
+    desk.tell(StageLost(run_id, NODES[2], "it died"))
+    desk.tell(PlanMade(plan()))
+    desk.probes()
+    expect(len(desk.sent(PrepareStage)) == 2 * len(NODES), "it prepares")
+    count = len(desk.sent(ClaimCoordinator))
+    desk.tell(StageLost(run_id, NODES[1], "fenced", is_fenced=True))
+    desk.preparations()
+    expect(len(desk.sent(ClaimCoordinator)) == count, "it claims nothing any more")
+    expect(len(desk.sent(CancelPrepareStage)) == len(NODES), "preparations are undone")
+
+
+def draining_node_is_moved_away_from() -> None:
+    """A node that drains is planned around; until then its run serves on."""
+    desk = Desk()
+    desk.serve()
+    desk.tell(PeerLeaving(NODES[2], is_leaving=True))
+    again = desk.wanted(RequestPlan)[-1]
+    expect(again.is_replan and NODES[2] in again.excluded, "a plan without it")
+    desk.tell(PlanMissing("nothing can stand in for it"))
+    desk.wait(80 * SECOND_MS)
+    expect(not desk.wanted(WithdrawRoute), "there is no grace that could end")
+
+
+def stopped_stage_stays_away() -> None:
+    """A node whose operator ended the stage gets none until the model is deployed."""
+    desk = Desk()
+    desk.serve()
+    run_id = desk.wanted(PublishRoute)[-1].run.run_id
+    desk.tell(StageLost(run_id, NODES[2], "by its operator", is_stopped=True))
+    desk.tell(PlanMissing("too few nodes"))
+    desk.wait(31 * SECOND_MS)
+    expect(NODES[2] in desk.wanted(RequestPlan)[-1].excluded, "not at the tick")
+    desk.tell(PlanMissing("too few nodes"))
+    desk.tell(Start())
+    expect(not desk.wanted(RequestPlan)[-1].excluded, "when it is deployed again")
+
+
 def lost_stage_is_replaced_or_withdrawn() -> None:
     """A loss asks for a plan without the node; without one the route goes."""
     desk = Desk()
@@ -312,6 +358,9 @@ STORIES: tuple[Callable[[], None], ...] = (
     echo_differs,
     load_fails,
     fenced_coordinator_does_not_fight_back,
+    fenced_replacement_is_given_up,
+    draining_node_is_moved_away_from,
+    stopped_stage_stays_away,
     lost_stage_is_replaced_or_withdrawn,
     lost_node_counts_as_lost_stage,
     lease_is_renewed_at_half,
