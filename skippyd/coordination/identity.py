@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from skippyd.errors import ConfigError
+from skippyd.errors import ConfigError, ExitCode, SkippyError
 from skippyd.ids import NodeId
 from skippyd.net.tls import (
     OwnCertificate,
@@ -40,6 +40,12 @@ NODE_ID_DIGITS = 64
 _LARGEST_FILE_BYTES = 16 * 1024
 _VALID_FROM = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
 _VALID_UNTIL = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
+
+
+class IdentityNotKeptError(SkippyError):
+    """The disk does not take the identity; it may later, without anybody's doing."""
+
+    exit_code = ExitCode.TRY_AGAIN
 
 
 @attrs.frozen(kw_only=True)
@@ -74,11 +80,12 @@ def load_or_create(state_dir: Path) -> Identity:
 
     Raises:
         ConfigError: A file is broken, or the key of a known identity is gone.
+        IdentityNotKeptError: The disk does not take a new identity.
     """
     key_path, certificate_path = state_dir / KEY_NAME, state_dir / CERTIFICATE_NAME
     key = _key(key_path, certificate_path)
     if not certificate_path.exists():
-        write_atomically(certificate_path, make_certificate(key).encode())
+        _keep(certificate_path, make_certificate(key).encode())
     pem = _read(certificate_path).decode(errors="replace")
     certificate = parse_certificate(pem, source=str(certificate_path))
     node_id = node_id_of(certificate)
@@ -169,7 +176,7 @@ def _key(key_path: Path, certificate_path: Path) -> Ed25519PrivateKey:
             )
         key = Ed25519PrivateKey.generate()
         pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        write_atomically(key_path, pem)
+        _keep(key_path, pem)
     try:
         loaded = load_pem_private_key(_read(key_path), password=None)
     except (ValueError, TypeError) as error:
@@ -179,6 +186,16 @@ def _key(key_path: Path, certificate_path: Path) -> Ed25519PrivateKey:
     if not isinstance(loaded, Ed25519PrivateKey):
         raise ConfigError(f"{key_path}: is not an Ed25519 key; restore the right one")
     return loaded
+
+
+def _keep(path: Path, data: bytes) -> None:
+    try:
+        write_atomically(path, data)
+    except OSError as error:
+        raise IdentityNotKeptError(
+            f"{path} cannot be written: {error.strerror}; free space, check the disk, "
+            "then start skippyd again"
+        ) from error
 
 
 def _read(path: Path) -> bytes:

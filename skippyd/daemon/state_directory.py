@@ -33,6 +33,12 @@ class StateDirectoryBusyError(SkippyError):
     exit_code = ExitCode.TRY_AGAIN
 
 
+class StateDirectoryUnwritableError(SkippyError):
+    """The disk does not take a write; it may later, without a change by a person."""
+
+    exit_code = ExitCode.TRY_AGAIN
+
+
 @attrs.define(eq=False)
 class StateDirectory:
     """A locked state directory and the paths in it.
@@ -101,6 +107,7 @@ def open_state_directory(path: Path) -> StateDirectory:
 
     Raises:
         StateDirectoryBusyError: Another daemon has it.
+        StateDirectoryUnwritableError: The disk is full, or fails.
         ConfigError: It cannot be made, is not ours, or is no directory.
     """
     try:
@@ -142,5 +149,11 @@ def _lock(descriptor: int, path: Path) -> None:
             f"state directory {path} is in use by pid {owner.strip() or 'unknown'}; "
             "stop that daemon, or give this one a [node] state_dir of its own"
         ) from error
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        raise StateDirectoryUnwritableError(
+            f"{path / LOCK_NAME} cannot be written: {error.strerror}; free space, check "
+            "the disk, then start skippyd again"
+        ) from error

@@ -18,13 +18,14 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from skippyd.coordination.identity import (
+    IdentityNotKeptError,
     certificate_der,
     is_node_id,
     load_or_create,
     make_certificate,
     write_atomically,
 )
-from skippyd.errors import ConfigError
+from skippyd.errors import ConfigError, ExitCode
 
 
 if TYPE_CHECKING:
@@ -117,6 +118,13 @@ def test_what_is_no_node_id(text: str) -> None:
 def test_the_bytes_of_a_certificate_do_not_depend_on_its_lines(tmp_path: Path) -> None:
     pem = load_or_create(tmp_path).certificate_pem
     assert certificate_der(pem.replace("\n", "\r\n")) == certificate_der(pem)
+
+
+def test_an_identity_that_cannot_be_kept_is_none(tmp_path: Path) -> None:
+    """The service manager tries again: a disk may have room later."""
+    with pytest.raises(IdentityNotKeptError, match=r"identity\.key cannot be written"):
+        load_or_create(tmp_path / "gone")
+    assert IdentityNotKeptError.exit_code is ExitCode.TRY_AGAIN
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from skippyd.daemon.state_directory import (
     StateDirectoryBusyError,
+    StateDirectoryUnwritableError,
     open_state_directory,
 )
 from skippyd.errors import ConfigError, ExitCode
@@ -81,6 +82,13 @@ def test_a_file_in_its_place_is_refused_with_what_to_do(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="give it to the user that runs skippyd"):
         open_state_directory(tmp_path / "file" / "state")
+
+
+def test_a_disk_that_takes_nothing_is_a_reason_to_try_again(tmp_path: Path) -> None:
+    (tmp_path / "lock").symlink_to("/dev/full")
+    with pytest.raises(StateDirectoryUnwritableError, match="lock cannot be written"):
+        open_state_directory(tmp_path)
+    assert StateDirectoryUnwritableError.exit_code is ExitCode.TRY_AGAIN
 
 
 def test_what_lies_in_it(tmp_path: Path) -> None:

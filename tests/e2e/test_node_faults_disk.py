@@ -172,7 +172,29 @@ def test_a_daemon_whose_fence_cannot_be_made_durable_does_not_start(
         last_words = failing.daemon.log.splitlines()[-1]
         assert f"{failing.state}/{STORE} cannot be written" in last_words
         assert not failing.daemon.socket.exists(), "nobody was told that it serves"
+    failing.machine.fail_writes(errno.ENOSPC, failing.state / "lock")
+    failing.daemon.start()
+    assert failing.daemon.wait() == TRY_AGAIN, failing.daemon.log
+    assert f"{failing.state}/lock cannot be written" in failing.daemon.log
     assert stored_term(failing.state) == before
+
+
+def test_a_first_start_that_the_disk_cut_short_is_no_amnesia(
+    failing: FailingNode,
+) -> None:
+    ceres = Daemon("ceres", failing.daemon.folder.parent / "ceres", failing.plan.path)
+    ceres.environment |= failing.machine.environment
+    try:
+        failing.machine.fail_syncs(errno.EIO, ceres.folder / "state" / ".identity")
+        ceres.start()
+        assert ceres.wait() == TRY_AGAIN, ceres.log
+        assert "identity.key cannot be written" in ceres.log.splitlines()[-1]
+        failing.machine.repair_disk()
+        ceres.start()
+        ceres.until_ready()
+        assert not ceres.ask("fence", "show")["is_quarantined"], "it votes at once"
+    finally:
+        ceres.close()
 
 
 def test_a_coordinator_that_cannot_remember_its_deployment_claims_nothing(
