@@ -122,7 +122,7 @@ def prepare(connection: socket.socket, *, io_timeout_s: float) -> None:
 def send_buffers(
     connection: StageSocket, buffers: Sequence[bytes | memoryview]
 ) -> None:
-    """Send all buffers in one scatter-gather call, going on when it was short.
+    """Send all buffers of bytes in one scatter-gather call, going on when it was short.
 
     Under TLS they are joined: each write makes records of its own.
 
@@ -133,13 +133,12 @@ def send_buffers(
     if not isinstance(connection, socket.socket):
         connection.send(buffers)
         return
-    views = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
+    sent = _send_some(connection, buffers)
+    if sent == sum(map(len, buffers)):
+        return
+    views = _rest([memoryview(buffer) for buffer in buffers], sent)
     while views:
-        try:
-            sent = connection.sendmsg(views)
-        except BlockingIOError:
-            raise TimeoutError("the peer stopped reading") from None
-        views = _rest(views, sent)
+        views = _rest(views, _send_some(connection, views))
 
 
 def receive(connection: StageSocket, size: int) -> bytes | None:
@@ -195,6 +194,13 @@ def plain_socket(connection: StageSocket) -> socket.socket:
     if isinstance(connection, socket.socket):
         return connection
     return connection.plain
+
+
+def _send_some(connection: socket.socket, buffers: Sequence[bytes | memoryview]) -> int:
+    try:
+        return connection.sendmsg(buffers)
+    except BlockingIOError:
+        raise TimeoutError("the peer stopped reading") from None
 
 
 def _rest(views: list[memoryview], sent: int) -> list[memoryview]:

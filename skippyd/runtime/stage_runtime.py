@@ -43,7 +43,7 @@ class LlamaStageRuntime:
 
     Args:
         engine: The engine; owned from here on.
-        model_slice: What it holds.
+        model_slice: What it holds; the final slice draws tokens.
         logits_sink: Called on the final stage with (position, logits) of each
             predicted row before the draw.
     """
@@ -56,16 +56,12 @@ class LlamaStageRuntime:
     ) -> None:
         self._engine = engine
         self.model_slice = model_slice
+        self.is_final = model_slice.is_final
         self._logits_sink = logits_sink
         self._sessions = SessionTable(engine.context.settings.lane_count)
         self._steps = 0
         self._prefill_tokens = 0
         self._decode_ns: collections.deque[int] = collections.deque(maxlen=TIMED_STEPS)
-
-    @property
-    def is_final(self) -> bool:
-        """Whether it draws tokens."""
-        return self.model_slice.is_final
 
     @property
     def width(self) -> int:
@@ -102,8 +98,8 @@ class LlamaStageRuntime:
 
         def job(context: StageContext) -> StepResult:
             started = time.perf_counter_ns()
-            is_new = self._sessions.find(session_id) is None
-            session = self._session_at(context, session_id, position)
+            found = self._sessions.find(session_id)
+            session = self._session_at(context, session_id, found, position)
             part = BatchPart(
                 sequence=session.sequence,
                 position=position,
@@ -114,7 +110,7 @@ class LlamaStageRuntime:
             try:
                 result = self._run(context, session, part)
             except EngineError:
-                if is_new:
+                if found is None:
                     self._sessions.close(session_id)
                 raise
             result.wait_ns = started - asked
@@ -194,16 +190,19 @@ class LlamaStageRuntime:
         self._engine.stop()
 
     def _session_at(
-        self, context: StageContext, session_id: int, position: int
+        self,
+        context: StageContext,
+        session_id: int,
+        found: Session | None,
+        position: int,
     ) -> Session:
-        session = self._sessions.find(session_id)
-        held = session.length if session is not None else 0
+        held = found.length if found is not None else 0
         if position > held:
             raise BadBatchError(
                 f"session {session_id} holds {held} positions, "
                 f"the message begins at {position}"
             )
-        session = self._sessions.open(session_id)
+        session = self._sessions.open(session_id) if found is None else found
         if position < held:
             _cut(context, session, position)
         return session

@@ -163,6 +163,8 @@ class FirstReturn:
         self, reply: StageReply, link: ReplyLink, downstream: ReplyLink
     ) -> StageReply:
         is_direct = link is not downstream
+        if is_direct and reply.tokens:
+            return reply
         # With two stages the upstream connection is the last resort for predictions.
         may_be_relayed = self._node.final_index == downstream.peer_index
         if is_direct != bool(reply.tokens) and (is_direct or not may_be_relayed):

@@ -80,6 +80,8 @@ class ReplyLink:
         Raises:
             StageFailureError: It is a failure, or no reply at all.
         """
+        if self._parser.at_boundary:
+            return None
         try:
             reply = self._parser.next_reply()
         except RemoteProtocolError as error:

@@ -202,8 +202,11 @@ class UpstreamConnection:
 
     def _next(self, parser: MessageParser) -> StageMessage | None:
         """The next message, None at a clean end of the stream."""
-        until = math.inf if parser.at_boundary else self._frame_deadline()
-        while (message := parser.next_message()) is None:
+        is_idle = parser.at_boundary
+        until = math.inf if is_idle else self._frame_deadline()
+        # Nothing to parse, nothing tried: the next message is then met whole.
+        while is_idle or (message := parser.next_message()) is None:
+            is_idle = False
             self._await_bytes(until)
             data = receive(self.connection, RECEIVE_BYTES)
             if data == b"":

@@ -56,6 +56,11 @@ _SAMPLING: Final = StateFlag.SAMPLING.value
 _CHAT: Final = StateFlag.CHAT_SAMPLING_METADATA.value
 _DERIVED: Final = _SAMPLING | _CHAT
 _NO_STATS_BYTES: Final = bytes(STATS.size)
+_ROWLESS: Final = frozenset(
+    kind
+    for kind in MessageKind
+    if is_cache_query(kind) or kind in (MessageKind.STOP, MessageKind.STATE_IMPORT)
+)
 
 
 def encode_message(message: StageMessage) -> list[bytes | memoryview]:
@@ -141,7 +146,8 @@ def _check_counts(message: StageMessage) -> None:
 
 
 def _check_payload(message: StageMessage) -> None:
-    kind, size_bytes = message.kind, _size_bytes(message.activation)
+    kind = message.kind
+    size_bytes = _size_bytes(message.activation) if len(message.activation) else 0
     if kind is MessageKind.STATE_IMPORT:
         _check_raw(message)
     elif len(message.raw):
@@ -172,12 +178,7 @@ def _check_raw(message: StageMessage) -> None:
 
 
 def _announced_rows(message: StageMessage) -> int:
-    kind = message.kind
-    if (
-        message.source_stage_index < 0
-        or is_cache_query(kind)
-        or kind in (MessageKind.STOP, MessageKind.STATE_IMPORT)
-    ):
+    if message.source_stage_index < 0 or message.kind in _ROWLESS:
         return 0
     return message.token_count * row_factor(message.flags)
 
@@ -209,8 +210,10 @@ def _encode_head(message: StageMessage) -> bytes:
         message.request_id,
         message.session_id,
     )
-    parts.append(pack_values(message.tokens))
-    parts.append(pack_values(message.positions))
+    if message.tokens:
+        parts.append(pack_values(message.tokens))
+    if message.positions:
+        parts.append(pack_values(message.positions))
     return b"".join(parts)
 
 

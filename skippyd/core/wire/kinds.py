@@ -148,6 +148,14 @@ _ANY_STATE: Final = frozenset(
 )
 
 
+_EXPECTED_STATE: Final[dict[MessageKind, tuple[int, int] | None]] = {
+    kind: None
+    if kind in _ANY_STATE
+    else (int(_PHASES[kind]), int(_REQUIRED_FLAGS.get(kind, _NO_FLAGS)))
+    for kind in _K
+}
+
+
 def phase_of(kind: MessageKind) -> Phase:
     """Phase that a message of this kind carries in its state header."""
     return _PHASES[kind]
@@ -181,3 +189,8 @@ def has_authoritative_position(kind: MessageKind) -> bool:
 def accepts_any_state(kind: MessageKind) -> bool:
     """Whether phase and flags of this kind are left unchecked by a stage."""
     return kind in _ANY_STATE
+
+
+def expected_state(kind: MessageKind) -> tuple[int, int] | None:
+    """Phase and required flags of a kind as numbers; None where any will do."""
+    return _EXPECTED_STATE[kind]

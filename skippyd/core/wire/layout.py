@@ -40,4 +40,6 @@ def pack_values(values: tuple[int, ...]) -> bytes:
 
 def unpack_values(data: memoryview) -> tuple[int, ...]:
     """Unpack token ids or positions; the length is a multiple of 4."""
+    if not data:
+        return ()
     return struct.unpack(f"<{len(data) // I32.size}i", data)

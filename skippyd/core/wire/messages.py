@@ -13,8 +13,8 @@ import attrs
 from skippyd.core.wire.kinds import (
     MessageKind,
     StateFlag,
-    accepts_any_state,
     carries_activation,
+    expected_state,
     is_cache_query,
     phase_of,
     required_flags,
@@ -117,16 +117,14 @@ def check_state(message: StageMessage) -> None:
     Raises:
         RemoteProtocolError: They are not; the connection cannot go on.
     """
-    kind = message.kind
-    if accepts_any_state(kind):
-        return
-    phase, flags = phase_of(kind), required_flags(kind)
-    if message.phase == phase and message.flags & _CHECKED_FLAGS == flags:
+    expected = expected_state(message.kind)
+    found = (message.phase, message.flags & _CHECKED_FLAGS)
+    if expected is None or found == expected:
         return
     raise RemoteProtocolError(
         "binary stage state does not match message kind:"
-        f" {kind.name} needs phase {phase.value} and flags {flags.value},"
-        f" got phase {message.phase} and flags {message.flags & _CHECKED_FLAGS}"
+        f" {message.kind.name} needs phase {expected[0]} and flags {expected[1]},"
+        f" got phase {found[0]} and flags {found[1]}"
     )
 
 

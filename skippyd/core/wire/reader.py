@@ -183,7 +183,8 @@ class Parsing(Generic[T]):
             RemoteProtocolError: The peer broke the protocol before.
             LocalProtocolError: The end was announced before.
         """
-        self._check_alive()
+        if self._failure is not None:
+            self._check_alive()
         if self._ended:
             raise LocalProtocolError(
                 f"{len(data)} bytes were given to a parser after the end of its stream"
@@ -207,7 +208,8 @@ class Parsing(Generic[T]):
         Raises:
             RemoteProtocolError: The peer broke the protocol, now or before.
         """
-        self._check_alive()
+        if self._failure is not None:
+            self._check_alive()
         if not self._done:
             self._advance()
         return self._done.pop() if self._done else None
