@@ -38,14 +38,19 @@ def follow(
     wish: WatchEvents,
     *,
     ends_when_final: bool,
+    most_failures: int | None = None,
 ) -> ExitCode:
     """Show events until a final one, or for ever; return what the final one asks for.
+
+    Args:
+        most_failures: Failed attempts after which nobody waits any more here, although
+            the coordinator goes on trying; None waits as long as the model is wanted.
 
     Raises:
         DaemonUnreachableError: The daemon is gone; standard error says how to resume.
     """
     cursor = wish.after
-    code = ExitCode.DONE
+    code, failures = ExitCode.DONE, 0
     try:
         names = {} if arguments.json else _names(client)
         for event in _shown(_events(client, wish), arguments, names):
@@ -54,6 +59,10 @@ def follow(
                 code = _exit_code(event)
             if event.is_final and ends_when_final:
                 return code
+            failures += event.event == "failed"
+            if failures == most_failures:
+                _say_how_to_resume(wish, cursor)
+                return ExitCode.FAILED
     except BaseException:
         _say_how_to_resume(wish, cursor)
         raise

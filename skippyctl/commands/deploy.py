@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from skippyd.errors import ExitCode
 
 
+FAILURES_WAITED_FOR = 3
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     parser.add_argument(
@@ -38,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> ExitCode:
-    """Begin, and show every step until the model is served or it has failed."""
+    """Begin, and show every step until the model is served or has failed thrice."""
     from skippyctl.client import AdminClient  # noqa: PLC0415 - lazy
     from skippyctl.following import begun, follow  # noqa: PLC0415 - lazy
     from skippyd.admin.wishes import Deploy, WatchEvents  # noqa: PLC0415 - lazy
@@ -55,4 +58,10 @@ def run(arguments: argparse.Namespace) -> ExitCode:
         if arguments.detach:
             return begun(deployment, arguments)
         watch = WatchEvents(after=deployment.after, model_id=deployment.model_id)
-        return follow(client, arguments, watch, ends_when_final=True)
+        return follow(
+            client,
+            arguments,
+            watch,
+            ends_when_final=True,
+            most_failures=FAILURES_WAITED_FOR,
+        )

@@ -26,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--once",
         action="store_true",
-        help="end with the first deployment or withdrawal that ends, and its exit code",
+        help="end with the first deployment or withdrawal that ends, and its exit code; "
+        "failed attempts end nothing as long as the model is wanted",
     )
     add_common(parser)
 

@@ -106,6 +106,7 @@ class TimersTable:
 
     status_every_ms: int = 2_000
     drain_ms: int = 60_000  # how long running answers may take at a shutdown
+    withdraw_grace_ms: int = 75_000  # how long a broken run keeps its route
 
     def __attrs_post_init__(self) -> None:
         """Every time is at least a few milliseconds and at most some hours."""

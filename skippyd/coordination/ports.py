@@ -149,6 +149,7 @@ class NodeReport:
             stages; 0 when there is none.
         features: Generation-8 bundle.
         sequence: Grows with each report.
+        stopped_runs: Runs whose stage here the operator ended, the newest last.
     """
 
     node_id: NodeId
@@ -167,6 +168,7 @@ class NodeReport:
     safe_mode: bool = False
     sequence: int = 0
     latency_port: int = 0
+    stopped_runs: tuple[RunId, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

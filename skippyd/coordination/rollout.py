@@ -19,23 +19,20 @@ import trio
 
 from skippyd.coordination.planning import RunShape, plan_summary
 from skippyd.coordination.planning_nodes import check_side
+from skippyd.coordination.rollout_news import RolloutNews
 from skippyd.coordination.rollout_parts import (
     RolloutParts,
     RolloutState,
     state_of,
 )
 from skippyd.coordination.rollout_proving import (
-    ProgressTeller,
     route_of_run,
     until_drained,
     until_healthy,
 )
-from skippyd.coordination.rollout_reports import ReportReader
-from skippyd.coordination.rollout_rivals import RivalWatch
 from skippyd.coordination.rollout_runs import RunBook
 from skippyd.coordination.rollout_sending import RequestSender
-from skippyd.coordination.rollout_strays import StrayFinder
-from skippyd.coordination.rollout_wishes import CoordinatorFileError, Wish
+from skippyd.coordination.rollout_wishes import CoordinatorFileError, Wish, forget_wish
 from skippyd.core.coordinator.campaign import Campaign
 from skippyd.core.coordinator.campaign_effects import (
     CampaignEffect,
@@ -94,10 +91,7 @@ class Rollout:
     _is_leaving: bool = attrs.field(default=False, init=False)
     _campaign: Campaign = attrs.field(init=False)
     _book: RunBook = attrs.field(init=False)
-    _reader: ReportReader = attrs.field(init=False)
-    _progress: ProgressTeller = attrs.field(init=False)
-    _rivals: RivalWatch = attrs.field(init=False)
-    _strays: StrayFinder = attrs.field(init=False)
+    _news: RolloutNews = attrs.field(init=False)
     _inbox: trio.MemorySendChannel[CampaignEvent] = attrs.field(init=False)
     _queue: trio.MemoryReceiveChannel[CampaignEvent] = attrs.field(init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
@@ -113,12 +107,10 @@ class Rollout:
         self._campaign = Campaign(
             coordinator_id=CoordinatorId(parts.nodes.own_id),
             newest_term=parts.memory.highest_term,
+            withdraw_grace_ms=parts.withdraw_grace_ms,
         )
         self._book = RunBook(parts.draw_key)
-        self._reader = ReportReader(parts.nodes.own_id)
-        self._progress = ProgressTeller()
-        self._rivals = RivalWatch(parts.nodes.own_id)
-        self._strays = StrayFinder(parts.nodes.own_id)
+        self._news = RolloutNews(parts.nodes.own_id)
         # No bound is needed: requests are bounded by the plan, news by the reports.
         self._inbox, self._queue = trio.open_memory_channel(math.inf)
         self._sender = RequestSender(
@@ -147,6 +139,10 @@ class Rollout:
         """
         self.is_wanted, self._is_leaving = True, False
         self._ready_plan = planned
+        self._inbox.send_nowait(Start())
+
+    def want_again(self) -> None:
+        """Hear that the operator deploys it again: stopped stages may come back."""
         self._inbox.send_nowait(Start())
 
     def withdraw(self, *, is_leaving: bool = False) -> None:
@@ -183,8 +179,11 @@ class Rollout:
                 now = self.parts.clock()
                 if isinstance(event, Replied) and isinstance(event.reply, StageReady):
                     run_id = event.reply.status.stage.run_id
-                    self._reader.note_ready(run_id, event.node_id, now.boottime_ms)
+                    self._news.note_ready(run_id, event.node_id, now.boottime_ms)
+                was_wanted = self._campaign.is_wanted
                 effects = self._campaign.offer(event, now, self.parts.jitter())
+                if was_wanted and not self._campaign.is_wanted:
+                    await self._give_up(event)
                 for effect in effects:
                     await self._perform(effect)
                 self._moved.set()
@@ -202,6 +201,13 @@ class Rollout:
             with trio.move_on_after(wait_s):
                 return await self._queue.receive()
 
+    async def _give_up(self, event: CampaignEvent) -> None:
+        """Forget the wish when the rules did: to try again would end alike."""
+        if isinstance(event, Withdraw) or not self.is_wanted:
+            return
+        self.is_wanted = False
+        await forget_wish(self.parts.memory, self.wish.model_id)
+
     def _is_idle(self) -> bool:
         campaign = self._campaign
         return (
@@ -214,7 +220,7 @@ class Rollout:
     # News of nodes and of their stages.
 
     def _hear_of_node(self, node_id: NodeId, *, is_available: bool) -> None:
-        for event in self._reader.peer_events(node_id, is_available=is_available):
+        for event in self._news.of_node(node_id, is_available=is_available):
             self._inbox.send_nowait(event)
 
     async def _listen(self) -> None:
@@ -230,23 +236,15 @@ class Rollout:
 
     def _look(self) -> None:
         """Find what the reports say about the runs of this campaign."""
-        attempt, serving = self._campaign.attempt, self._campaign.serving
-        runs = [holder.run for holder in (attempt, serving) if holder is not None]
-        kept = frozenset(run.run_id for run in runs)
-        reports, now = self.parts.nodes.reports(), self.parts.clock()
-        strays = self._strays.stops(self.wish, kept, reports, now.boottime_ms)
-        for node_id, stop in strays:
+        campaign, parts = self._campaign, self.parts
+        reports, now_ms = parts.nodes.reports(), parts.clock().boottime_ms
+        for node_id, stop in self._news.strays(self.wish, campaign, reports, now_ms):
             self._sender.send(node_id, stop, None)
-        self._reader.forget_other_runs(kept)
-        route = self.parts.routes.route_of(self.wish.model_id)
-        for lost in self._rivals.lost_runs(self._campaign, route, reports):
-            self._inbox.send_nowait(lost)
-        for run in runs:
-            for lost in self._reader.lost_stages(run, reports, now.boottime_ms):
-                self._inbox.send_nowait(lost)
-        if attempt is not None:
-            for news in self._progress.news(attempt.run, reports):
-                self._log(Step.LOAD, news.message, news.node_id, news)
+        route = parts.routes.route_of(self.wish.model_id)
+        for event in self._news.events(campaign, route, reports, now_ms):
+            self._inbox.send_nowait(event)
+        for load in self._news.loads(campaign, reports):
+            self._log(Step.LOAD, load.message, load.node_id, load)
 
     # Effects.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 from skippyd.coordination.rollout_runs import fresh_run_key
+from skippyd.core.coordinator.serving import WITHDRAW_GRACE_MS
 
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class RolloutParts:
         draw_key: Draws the secret of a run.
         look_s: How often reports are looked at besides all news, in seconds.
         settle_s: How long a restarted coordinator waits for the others, in seconds.
+        withdraw_grace_ms: How long a broken run keeps its route.
     """
 
     nodes: Nodes
@@ -81,6 +83,7 @@ class RolloutParts:
     draw_key: Callable[[], str] = fresh_run_key
     look_s: float = LOOK_SECONDS
     settle_s: float = SETTLE_SECONDS
+    withdraw_grace_ms: int = WITHDRAW_GRACE_MS
 
 
 @attrs.frozen(kw_only=True)

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from skippyd.core.coordinator.campaign_effects import PeerChanged, StageLost
+from skippyd.core.coordinator.campaign_effects import (
+    PeerChanged,
+    PeerLeaving,
+    StageLost,
+)
 from skippyd.core.coordinator.instant import MS_PER_S
 from skippyd.core.coordinator.messages import StageState
 
@@ -44,6 +48,7 @@ class ReportReader:
     _seen_ready: set[tuple[RunId, NodeId]] = attrs.field(factory=set, init=False)
     _ready_ms: dict[tuple[RunId, NodeId], int] = attrs.field(factory=dict, init=False)
     _told_lost: set[tuple[RunId, NodeId]] = attrs.field(factory=set, init=False)
+    _leaving: set[NodeId] = attrs.field(factory=set, init=False)
 
     def peer_events(
         self, node_id: NodeId, *, is_available: bool
@@ -81,6 +86,23 @@ class ReportReader:
                 self._told_lost.add(place)
                 yield lost
 
+    def leaving_nodes(
+        self, reports: Mapping[NodeId, NodeReport]
+    ) -> Iterator[PeerLeaving]:
+        """Say which nodes began to drain, and which take stages again.
+
+        This node is left out: it hands its runs over when it drains.
+        """
+        for node_id, report in reports.items():
+            is_known = node_id in self._leaving
+            if node_id == self.own_id or report.is_draining is is_known:
+                continue
+            if report.is_draining:
+                self._leaving.add(node_id)
+            else:
+                self._leaving.discard(node_id)
+            yield PeerLeaving(node_id, report.is_draining)
+
     def forget_other_runs(self, kept: frozenset[RunId]) -> None:
         """Drop what was seen of runs that are over."""
         self._seen_ready = {place for place in self._seen_ready if place[0] in kept}
@@ -99,6 +121,9 @@ class ReportReader:
         if newer is not None:
             reason = f"fenced by {newer.status.stage.run_id}"
             return StageLost(run.run_id, node_id, reason, is_fenced=True)
+        if run.run_id in report.stopped_runs:
+            reason = "its operator stopped the stage"
+            return StageLost(run.run_id, node_id, reason, is_stopped=True)
         reason = "the stage is gone" if stage is None else _reason(stage)
         return StageLost(run.run_id, node_id, reason)
 

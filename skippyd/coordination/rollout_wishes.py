@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,6 +18,8 @@ from skippyd.ids import NodeId, Term
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+logger = logging.getLogger("skippyd.rollout")
 
 SCHEMA = "skippy.coordinator/1"
 FILE_MAX_BYTES = 1 << 20
@@ -179,6 +182,14 @@ class CoordinatorFile:
         data = json.dumps(unstructure(document), indent=1).encode() + b"\n"
         # Not abandoned when cancelled: memory and disk must not part.
         await trio.to_thread.run_sync(_replace, self.path, data)
+
+
+async def forget_wish(memory: CoordinatorMemory, model_id: str) -> None:
+    """Forget a wish that is over; a disk that fails only brings it back at a restart."""
+    try:
+        await memory.forget_wish(model_id)
+    except CoordinatorFileError:
+        logger.exception("event=wish_not_forgotten model=%s", model_id)
 
 
 def _replace(path: Path, data: bytes) -> None:

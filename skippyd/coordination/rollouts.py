@@ -8,7 +8,6 @@ Rollouts.run
 
 from __future__ import annotations
 
-import functools
 import logging
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ import trio
 
 from skippyd.coordination.failover import Failover
 from skippyd.coordination.rollout import Rollout
-from skippyd.coordination.rollout_wishes import CoordinatorFileError
+from skippyd.coordination.rollout_wishes import CoordinatorFileError, forget_wish
 from skippyd.errors import RefusedError
 
 
@@ -94,6 +93,7 @@ class Rollouts:
             rollout = self._rollouts.get(wish.model_id)
             if rollout is not None and rollout.is_wanted:
                 self._check_same(rollout, wish)
+                rollout.want_again()
                 return None
             self._check_foreign(wish)
             planned = await self.parts.plans.plan(wish)
@@ -128,6 +128,22 @@ class Rollouts:
         await self.parts.memory.forget_wish(model_id)
         rollout.withdraw()
         await rollout.until_idle()
+
+    async def give_up(self, model_id: str) -> bool:
+        """Want a model no more because a stage of it is being stopped here.
+
+        Returns:
+            Whether this node coordinated it. Its route goes at once.
+
+        Raises:
+            CoordinatorFileError: That could not be remembered.
+        """
+        rollout = self._rollouts.get(model_id)
+        if rollout is None or not rollout.is_wanted:
+            return False
+        await self.parts.memory.forget_wish(model_id)
+        rollout.withdraw()
+        return True
 
     async def stop(self) -> None:
         """Leave every run to the next candidate; keep the wishes for a restart.
@@ -250,13 +266,7 @@ class Rollouts:
             return
         logger.warning("%s was withdrawn on another node", model_id)
         rollout.withdraw()
-        self._nursery.start_soon(functools.partial(self._forget, model_id))
-
-    async def _forget(self, model_id: str) -> None:
-        try:
-            await self.parts.memory.forget_wish(model_id)
-        except CoordinatorFileError:
-            logger.exception("event=wish_not_forgotten model=%s", model_id)
+        self._nursery.start_soon(forget_wish, self.parts.memory, model_id)
 
 
 def _resolved(text: str, names: dict[NodeId, str]) -> NodeId:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, assert_never
 from urllib.parse import urlsplit
 
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from skippyd.core.coordinator.instant import Instant
     from skippyd.core.coordinator.messages import LoadStage, Origin, Reply
     from skippyd.core.coordinator.stages import LiveStage
+    from skippyd.ids import RunId
 
 logger = logging.getLogger("skippyd.stages")
 
@@ -61,6 +63,8 @@ RESTART_PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0)
 
 SHARE_STEP = 0.05
 """News of loading is passed on in steps, not for each tensor."""
+
+STOPPED_KEPT = 16
 
 MAX_FAILED = 16
 """Ended runs that are still shown."""
@@ -81,6 +85,7 @@ class StageRuns:
         one_at_a_time: Safe mode: stage 0 answers one request at a time.
         trust: For TLS off loopback; None where plaintext is wanted.
         on_spans: Takes what stage processes have measured.
+        stopped: Runs whose stage here the operator ended, the newest last.
     """
 
     supervisor: StageSupervisor
@@ -93,6 +98,7 @@ class StageRuns:
     one_at_a_time: bool = False
     trust: ChainTrust | None = None
     on_spans: Callable[[SpanBatch], None] = lambda _batch: None
+    stopped: deque[RunId] = attrs.Factory(lambda: deque(maxlen=STOPPED_KEPT))
     nursery: trio.Nursery | None = None
     _runs: dict[LoadStage, StageRun] = attrs.Factory(dict)
     _ended: trio.Event = attrs.Factory(trio.Event)

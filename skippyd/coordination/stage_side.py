@@ -40,6 +40,7 @@ from skippyd.core.coordinator.control_effects import (
 from skippyd.core.coordinator.fence import ClaimFence
 from skippyd.core.coordinator.instant import MS_PER_S
 from skippyd.core.coordinator.memory import PersistFence, PersistQuarantine
+from skippyd.core.coordinator.messages import Origin, StopStage
 from skippyd.core.coordinator.reasons import LoadRefusalReason
 from skippyd.core.coordinator.verdict import LoadRefused
 from skippyd.errors import RefusedError
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from skippyd.coordination.stage_processes import StageSupervisor
     from skippyd.coordination.stage_run import StageRun
     from skippyd.core.coordinator.instant import Instant
-    from skippyd.core.coordinator.messages import LoadStage, Origin, Reply, Request
+    from skippyd.core.coordinator.messages import LoadStage, Reply, Request
     from skippyd.core.coordinator.stages import LiveStage
     from skippyd.ids import NodeId
     from skippyd.stage.span_outbox import SpanBatch
@@ -198,6 +199,8 @@ class NodeStages:
             StageSideClosedError: The daemon is stopping.
         """
         self._open.check_room()
+        if origin is Origin.ADMIN and isinstance(request, StopStage):
+            self._runs.stopped.append(request.stage.run_id)
         return await self._receive(request, origin, settings).reply()
 
     def report(self) -> NodeReport:
@@ -218,6 +221,7 @@ class NodeStages:
             is_draining=self.is_draining,
             safe_mode=self.safe_mode,
             sequence=self._sequence,
+            stopped_runs=tuple(self._runs.stopped),
         )
 
     def changed(self) -> trio.Event:

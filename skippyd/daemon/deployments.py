@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("skippyd.daemon")
 
-FAILURES_TOLD = 3
-"""Failed attempts of a model after which its watchers are sent home; the coordinator
-itself goes on trying."""
-
 ENDINGS_KEPT = 256
 
 
@@ -91,6 +87,12 @@ class Deployments:
             await self.node.rollouts.withdraw(model_id)
         self.nursery.start_soon(functools.partial(self._withdraw, model_id))
         return schema.Deployment(model_id=model_id, after=after)
+
+    def stopped(self, model_id: str) -> None:
+        """Tell watchers that a deployment is over because a stage was stopped here."""
+        self._end(
+            model_id, Step.WITHDRAW, f"{model_id} is withdrawn: its stage was stopped"
+        )
 
     async def events(self, wish: wishes.WatchEvents) -> schema.Events:
         """Events after the asked one; waits until there is one."""
@@ -168,17 +170,12 @@ class Deployments:
             return code
         if event.step is Step.PUBLISH:
             return ExitCode.DONE
-        if event.step is Step.FAILED and self._failures_up_to(event) >= FAILURES_TOLD:
-            return ExitCode.FAILED
-        return None
+        is_last = event.step is Step.FAILED and not self._is_followed(event)
+        return ExitCode.FAILED if is_last else None
 
-    def _failures_up_to(self, event: RolloutEvent) -> int:
-        """Failed attempts since the model was last published, this one included."""
-        count = 0
-        for earlier in self._log.since(0, event.model_id):
-            if earlier.sequence > event.sequence:
-                break
-            if earlier.step is Step.PUBLISH:
-                count = 0
-            count += earlier.step is Step.FAILED
-        return count
+    def _is_followed(self, event: RolloutEvent) -> bool:
+        """Whether attempts go on: a failure is an end only where nothing is wanted."""
+        states = self.node.rollouts.states()
+        if any(s.is_wanted and s.wish.model_id == event.model_id for s in states):
+            return True
+        return bool(self._log.since(event.sequence, event.model_id))

@@ -127,7 +127,7 @@ class NodeStart:
                 wall_ms=read_wall_ms,
             ),
             routes=routes,
-            rollouts=_rollouts(self.state, registry, routes, inventory, stages),
+            rollouts=self._rollouts(registry, routes, inventory, stages),
             safe_mode=self.safe_mode,
             log_ring=self.log_ring,
             telemetry=self.telemetry,
@@ -177,6 +177,32 @@ class NodeStart:
         await self.nursery.start(stages.run)
         return inventory, stages
 
+    def _rollouts(
+        self,
+        nodes: Nodes,
+        routes: RouteTable,
+        inventory: Inventory,
+        stages: NodeStages,
+    ) -> Rollouts:
+        parts = RolloutParts(
+            nodes=nodes,
+            plans=Planner(nodes=nodes, files=inventory, build=build_facts),
+            memory=CoordinatorFile.open(self.state.coordinator),
+            routes=routes,
+            announcer=RouteAnnouncer(nodes),
+            guard=ChainWatch(
+                nodes=nodes,
+                routes=routes,
+                is_serving=is_chain_serving,
+                clock=read_instant,
+            ),
+            log=EventLog(),
+            clock=read_instant,
+            active_requests=functools.partial(active_requests, routes, stages),
+            withdraw_grace_ms=self.config.timers.withdraw_grace_ms,
+        )
+        return Rollouts(parts)
+
     async def _meet_others(self, node: Node, timers: ControlTimers) -> None:
         registry = node.registry
         await self.nursery.start(registry.run)
@@ -206,32 +232,6 @@ def _trust_of(identity: Identity, peers: PeerBook) -> ChainTrust:
         return None if peer is None else peer.certificate_pem
 
     return ChainTrust(own=identity.own_certificate, certificate_of=certificate_of)
-
-
-def _rollouts(
-    state: StateDirectory,
-    nodes: Nodes,
-    routes: RouteTable,
-    inventory: Inventory,
-    stages: NodeStages,
-) -> Rollouts:
-    parts = RolloutParts(
-        nodes=nodes,
-        plans=Planner(nodes=nodes, files=inventory, build=build_facts),
-        memory=CoordinatorFile.open(state.coordinator),
-        routes=routes,
-        announcer=RouteAnnouncer(nodes),
-        guard=ChainWatch(
-            nodes=nodes,
-            routes=routes,
-            is_serving=is_chain_serving,
-            clock=read_instant,
-        ),
-        log=EventLog(),
-        clock=read_instant,
-        active_requests=functools.partial(active_requests, routes, stages),
-    )
-    return Rollouts(parts)
 
 
 def active_requests(routes: RouteTable, stages: NodeStages, run_id: RunId) -> int:

@@ -29,6 +29,7 @@ from skippyd.daemon.local_loads import LocalLoads
 from skippyd.daemon.safe_mode import now_unix_s
 from skippyd.daemon.status_view import safe_mode_document, status_document
 from skippyd.errors import RefusedError, SkippyError, UsageError
+from skippyd.ids import CoordinatorId
 
 
 if TYPE_CHECKING:
@@ -192,9 +193,17 @@ class DaemonView:
             what = "no stage" if wish.stage_id is None else f"no {wish.stage_id}"
             raise RefusedError(f"{what} runs on this node")
         for run in runs:
+            if run.load.coordinator_id == CoordinatorId(self.node.identity.node_id):
+                # Else it would be planned anew, and onto this very node.
+                given_up = await self.node.rollouts.give_up(run.settings.model_id)
+                if given_up:
+                    self._deployments.stopped(run.settings.model_id)
             await self.node.stages.request(_stop_of(run), origin=Origin.ADMIN)
         names = ", ".join(run.load.stage.stage_id for run in runs)
-        return schema.Done(message=f"stopped: {names}")
+        return schema.Done(
+            message=f"stopped: {names}; they come back here when their model is "
+            "deployed again (skippyctl deploy)"
+        )
 
     async def invite(self) -> schema.Invitation:
         """Make a token for one other machine."""

@@ -188,6 +188,60 @@ async def test_a_draining_node_is_left_out_of_the_next_plan(
         assert route.node_ids == (A, C)
 
 
+async def test_a_node_that_drains_is_moved_away_from_and_stays_away(
+    autojump_clock: MockClock,
+) -> None:
+    async with running_cluster("a", "b", "c") as cluster:
+        old = await deployed(cluster)
+        node = cluster.nodes[A]
+        cluster.nodes[C].stages.drain()
+        new = await published(node, after_term=old.term)
+        assert new.node_ids == (A, B)
+        assert cluster.is_whole(new.node_ids, new.run_id)
+        await trio.sleep(5)
+        assert not cluster.nodes[C].stages.processes
+        said = [event for event in node.log.since(0) if event.step is Step.FAILED]
+        assert said == []
+        cluster.nodes[C].stages.drain(is_over=True)
+        await trio.sleep(100)
+        assert node.routes.route_of(MODEL) == new
+
+
+async def test_a_chain_goes_on_while_nothing_can_stand_in_for_a_draining_node(
+    autojump_clock: MockClock,
+) -> None:
+    async with running_cluster("a", "b") as cluster:
+        route = await deployed(cluster)
+        cluster.nodes[B].stages.drain()
+        standing_by = await told(cluster.nodes[A], Step.PLAN, "standing by")
+        await trio.sleep(200)
+        assert cluster.nodes[A].routes.route_of(MODEL) == route
+        assert cluster.is_whole(route.node_ids, route.run_id)
+        assert "standing by" in standing_by.message
+        cluster.nodes[B].stages.drain(is_over=True)
+        await trio.sleep(100)
+        assert cluster.nodes[A].routes.route_of(MODEL) == route
+
+
+async def test_a_stage_that_its_operator_stopped_does_not_come_back_by_itself(
+    autojump_clock: MockClock,
+) -> None:
+    async with running_cluster("a", "b", "c") as cluster:
+        old = await deployed(cluster)
+        node, stages = cluster.nodes[A], cluster.nodes[C].stages
+        stages.stopped_runs = (old.run_id,)
+        stages.kill_stage()
+        new = await published(node, after_term=old.term)
+        assert new.node_ids == (A, B)
+        cluster.isolate("b")
+        await told(node, Step.PLAN, "standing by")
+        await trio.sleep(60)
+        assert not stages.processes
+        assert await node.rollouts.deploy(wish_of_model("a")) is None
+        again = await published(node, after_term=new.term)
+        assert again.node_ids == (A, C)
+
+
 async def test_the_story_of_a_load_that_fails_is_told_and_tried_again(
     autojump_clock: MockClock,
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 
 from skippyd.coordination.rollout_reports import (
@@ -11,7 +12,11 @@ from skippyd.coordination.rollout_reports import (
     ReportReader,
     stage_of_run,
 )
-from skippyd.core.coordinator.campaign_effects import PeerChanged, StageLost
+from skippyd.core.coordinator.campaign_effects import (
+    PeerChanged,
+    PeerLeaving,
+    StageLost,
+)
 from skippyd.core.coordinator.messages import StageState
 from skippyd.core.coordinator.run import Run
 from skippyd.ids import CoordinatorId, NodeId, RunId, Term
@@ -124,3 +129,28 @@ def test_a_stage_is_found_by_its_run() -> None:
     assert found is not None
     assert found.status.stage.run_id == "two"
     assert stage_of_run(report, RunId("three")) is None
+
+
+def test_a_node_that_drains_is_said_once_and_once_when_it_is_back() -> None:
+    reader = ReportReader(A)
+    drains = attrs.evolve(report_of("b"), is_draining=True)
+    own = {A: attrs.evolve(report_of("a"), is_draining=True)}
+    assert list(reader.leaving_nodes(own)) == []
+    for report, said in (
+        (report_of("b"), []),
+        (drains, [PeerLeaving(B, is_leaving=True)]),
+        (drains, []),
+        (report_of("b"), [PeerLeaving(B, is_leaving=False)]),
+        (report_of("b"), []),
+    ):
+        assert list(reader.leaving_nodes({B: report})) == said
+    assert list(reader.leaving_nodes({})) == []
+
+
+def test_a_stage_that_its_operator_stopped_is_told_as_such() -> None:
+    reader = ReportReader(A)
+    assert looked(reader, stage_report(RUN.run_id)) == []
+    report = attrs.evolve(report_of("b"), stopped_runs=(RunId("old"), RUN.run_id))
+    (lost,) = reader.lost_stages(RUN, {B: report}, 0)
+    assert lost.is_stopped
+    assert lost.reason == "its operator stopped the stage"

@@ -85,6 +85,26 @@ async def test_a_model_is_deployed_again_after_a_withdrawal(
         assert cluster.is_whole(second.node_ids, second.run_id)
 
 
+async def test_a_model_whose_stage_is_stopped_here_is_wanted_no_more(
+    autojump_clock: MockClock,
+) -> None:
+    async with running_cluster("a", "b") as cluster:
+        node = cluster.nodes[A]
+        assert not await node.rollouts.give_up(MODEL)
+        await deployed(cluster)
+
+        assert await node.rollouts.give_up(MODEL)
+        node.stages.kill_stage()
+        await trio.sleep(200)
+
+        assert node.memory.wishes() == ()
+        assert node.routes.route_of(MODEL) is None
+        assert not any(n.stages.processes for n in cluster.nodes.values())
+        assert not await node.rollouts.give_up(MODEL)
+        await node.rollouts.deploy(wish_of_model("a"))
+        await published(node)
+
+
 async def test_stopping_withdraws_but_remembers(autojump_clock: MockClock) -> None:
     async with running_cluster("a", "b") as cluster:
         node = cluster.nodes[A]

@@ -6,8 +6,9 @@ import pytest
 import trio
 
 from skippyd.admin import wishes
+from skippyd.coordination.rollout_wishes import Wish
 from skippyd.core.coordinator.campaign_effects import Step
-from skippyd.daemon.deployments import FAILURES_TOLD, Deployments
+from skippyd.daemon.deployments import Deployments
 from skippyd.errors import ExitCode
 from support.running_nodes import a_node
 
@@ -37,13 +38,39 @@ async def test_a_published_model_ends_the_watch_with_success(tmp_path: Path) -> 
         assert events[-1].exit_code == ExitCode.DONE
 
 
-async def test_failed_attempts_end_the_watch_when_they_repeat(tmp_path: Path) -> None:
+async def test_a_failed_attempt_ends_the_watch_only_when_nothing_follows(
+    tmp_path: Path,
+) -> None:
     async with a_node(tmp_path / "atlas") as view:
-        _say(view, Step.FAILED, Step.PUBLISH, *[Step.FAILED] * FAILURES_TOLD)
+        _say(view, *[Step.FAILED] * 4)
         events = (await view.events(wishes.WatchEvents())).items
-        finals = [e.sequence for e in events if e.event == "failed" and e.is_final]
-        assert finals == [2 + FAILURES_TOLD]
+        assert [e.is_final for e in events] == [False, False, False, True]
         assert events[-1].exit_code == ExitCode.FAILED
+        _say(view, Step.PLAN)
+        events = (await view.events(wishes.WatchEvents())).items
+        assert not any(e.is_final for e in events)
+
+
+async def test_a_failed_attempt_of_what_is_wanted_ends_no_watch(tmp_path: Path) -> None:
+    async with a_node(tmp_path / "atlas") as view:
+        wish = Wish(
+            model_id="smol",
+            model_sha256="0" * 64,
+            deployed_by=view.node.identity.node_id,
+        )
+        # There is no such file: it stands by and goes on trying.
+        await view.node.rollouts.adopt(wish)
+        _say(view, *[Step.FAILED] * 4)
+        events = (await view.events(wishes.WatchEvents(model_id="smol"))).items
+        assert [e.is_final for e in events if e.event == "failed"] == [False] * 4
+
+
+async def test_a_stopped_stage_ends_the_watch(tmp_path: Path) -> None:
+    async with a_node(tmp_path / "atlas") as view, trio.open_nursery() as nursery:
+        deployments = Deployments(view.node, nursery)
+        deployments.stopped("smol")
+        (event,) = (await deployments.events(wishes.WatchEvents())).items
+        assert (event.event, event.exit_code) == ("withdraw", ExitCode.DONE)
 
 
 async def test_a_watch_resumes_and_tells_what_it_missed(tmp_path: Path) -> None:

@@ -81,3 +81,18 @@ def _stop_when_shown(
 
     client.follow_events = follow_events  # type: ignore[method-assign,assignment]
     follow(client, arguments(color=color), WatchEvents(), ends_when_final=False)
+
+
+def test_whoever_waits_for_a_deployment_gives_up_after_so_many_failures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The coordinator goes on: it is said how to watch that."""
+    path = tmp_path / "s"
+    view = FakeNodeView()
+    view.story = tuple(event(n, "failed", "no answer") for n in range(1, 5))
+    with admin_daemon(path, view), AdminClient(path) as client:
+        code = follow(
+            client, arguments(), WatchEvents(), ends_when_final=True, most_failures=3
+        )
+    assert code is ExitCode.FAILED
+    assert "skippyctl watch --after 3 --once" in capsys.readouterr().err

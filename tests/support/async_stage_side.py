@@ -91,6 +91,7 @@ class AsyncStageSide:
     paces: Paces = attrs.Factory(Paces)
     store: Store = attrs.field(init=False)
     is_draining: bool = False
+    stopped_runs: tuple[RunId, ...] = ()
     processes: list[Process] = attrs.Factory(list)
     failed: dict[RunId, tuple[LoadStage, str]] = attrs.Factory(dict)
     seen: list[tuple[Request, StageRunSettings | None]] = attrs.Factory(list)
@@ -157,7 +158,10 @@ class AsyncStageSide:
     def report(self) -> NodeReport:
         """See `StageSide`; made anew only when something changed."""
         health = self._health()
-        fresh = (self._version, health, self.is_draining, self.memory_bytes)
+        fresh = (
+            *(self._version, health, self.is_draining, self.stopped_runs),
+            self.memory_bytes,
+        )
         if self._cached is None or self._cached[0] != fresh:
             self._cached = (fresh, self._made_report(health))
         return self._cached[1]
@@ -186,7 +190,13 @@ class AsyncStageSide:
             ),
             stages=tuple(self._stage_reports(health)),
             is_draining=self.is_draining,
+            stopped_runs=self.stopped_runs,
         )
+
+    def drain(self, *, is_over: bool = False) -> None:
+        """Take no stages any more, or take them again; everybody is told."""
+        self.is_draining = not is_over
+        self._touch()
 
     def changed(self) -> trio.Event:
         """See `StageSide`."""

@@ -74,7 +74,7 @@ class Campaign:
     coordinator_id: CoordinatorId
     newest_term: Term = NO_TERM
     withdraw_grace_ms: int = WITHDRAW_GRACE_MS
-    _is_wanted: bool = attrs.field(default=False, init=False)
+    is_wanted: bool = attrs.field(default=False, init=False)
     _is_planning: bool = attrs.field(default=False, init=False)
     _attempt: Attempt | None = attrs.field(default=None, init=False)
     _serving: Serving | None = attrs.field(default=None, init=False)
@@ -180,20 +180,20 @@ class Campaign:
     def _start(self) -> tuple[CampaignEffect, ...]:
         # Whoever deploys again wants the stages back that operators have ended.
         self._absent.stopped.clear()
-        if not self._is_wanted:
-            self._is_wanted = True
+        if not self.is_wanted:
+            self.is_wanted = True
             self._retry.failure_count = 0
         return self._request_plan()
 
     def _give_up_wish(self, now: Instant) -> tuple[CampaignEffect, ...]:
-        self._is_wanted = False
+        self.is_wanted = False
         self._is_planning = False
         self._retry.end()
         return (*self._abandon(), *self._withdraw("asked to", now))
 
     def _request_plan(self) -> tuple[CampaignEffect, ...]:
         self._retry.end()
-        if self._is_planning or self._attempt is not None or not self._is_wanted:
+        if self._is_planning or self._attempt is not None or not self.is_wanted:
             return ()
         if self._is_well_served():
             return ()
@@ -321,7 +321,7 @@ class Campaign:
     ) -> tuple[CampaignEffect, ...]:
         report = Report(Step.FAILED, f"{attempt.run.run_id}: {failure.reason}")
         if failure.is_final:
-            self._is_wanted = False
+            self.is_wanted = False
             return (report,)
         if failure.is_blocked:
             return (report, *self._stand_by(failure.reason, now))
