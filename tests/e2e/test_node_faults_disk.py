@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
@@ -12,6 +13,7 @@ import pytest
 
 from support.daemons import Daemon
 from support.machine_faults import MachineFaults, build_library, reason_against
+from support.process_holdings import child_pids
 from support.random_models import RandomModel, write_random_model
 from support.raw_coordinator import RawCoordinator
 from support.scenario_nodes import verdict
@@ -20,7 +22,6 @@ from support.stage_nodes import Plan, stored_term
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 MISSING = reason_against()
 
@@ -74,7 +75,8 @@ class FailingNode:
         return self.newest_term
 
     def run(self) -> None:
-        """Let it run, from now on if it does not."""
+        """Let it run on a disk that is well, from now on if it does not."""
+        self.machine.repair_disk()
         process = self.daemon.process
         if process is None or process.poll() is not None:
             self.daemon.start()
@@ -101,8 +103,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FailingNode]:
             atlas.join(borea)
             atlas_id = str(atlas.ask("status")["daemon"]["node_id"])
             assert atlas.stop() == 0
-            yield FailingNode(borea, machine, atlas.folder / "state", atlas_id, plan)
-            machine.repair_disk()
+            made = FailingNode(borea, machine, atlas.folder / "state", atlas_id, plan)
+            yield made
+            made.run()
             assert borea.stop() == 0, borea.log
         finally:
             for daemon in (atlas, borea):
@@ -112,7 +115,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FailingNode]:
 @pytest.fixture
 def failing(node: FailingNode) -> FailingNode:
     """The node, running on a disk that is well."""
-    node.machine.repair_disk()
     node.run()
     return node
 
@@ -141,7 +143,6 @@ def test_a_claim_that_the_disk_does_not_take_is_not_answered_and_ends_the_daemon
     assert f"{failing.state}/{STORE} cannot be written" in last_words
     assert "check the disk" in last_words
 
-    failing.machine.repair_disk()
     failing.run()
     assert stored_term(failing.state) >= accepted, "the accepted term has not fallen"
     shown = failing.daemon.ask("fence", "show")
@@ -211,4 +212,18 @@ def test_a_coordinator_that_cannot_remember_its_deployment_claims_nothing(
     again = failing.daemon.ctl("deploy", "small", "--nodes", "borea", "--lanes", "1")
     assert again.returncode == 0, again.stdout + again.stderr
     assert failing.daemon.answer("small", "ab", 2)
-    assert failing.daemon.ctl("withdraw", "small").returncode == 0
+    stages = _stage_pids(failing.daemon)
+
+    # What was stopped must be remembered too: a stop that cannot be ends the daemon.
+    failing.machine.fail_syncs(errno.EIO, failing.state / STORE)
+    cut_short = failing.daemon.ctl("withdraw", "small")
+    assert cut_short.returncode != 0, cut_short.stdout
+    assert failing.daemon.wait() == FENCE_STORE, failing.daemon.log
+    assert not any(Path(f"/proc/{pid}").exists() for pid in stages), "all are reaped"
+
+
+def _stage_pids(daemon: Daemon) -> set[int]:
+    assert daemon.process is not None
+    pids = child_pids(daemon.process.pid)
+    assert pids, "a stage serves"
+    return pids
