@@ -15,12 +15,12 @@ import pytest
 from support.daemons import until
 from support.namespaces import PluggedDaemon, Switch, reason_against
 from support.scenario_nodes import (
-    MEMORY,
     NODES,
     PROMPT,
     TIMERS,
     TOKENS,
     claim_of,
+    memory_lines,
     outcome,
     scenario_nodes,
     stage_count,
@@ -65,7 +65,7 @@ def nodes(tmp_path: Path, switch: Switch) -> Iterator[ScenarioNodes]:
             models=models,
             extra=TIMERS,
             switch=switch,
-            stage_lines=MEMORY,
+            stage_lines=memory_lines(name),
         )
         for name in NODES
     ]

@@ -17,12 +17,12 @@ import pytest
 
 from support.daemons import Daemon
 from support.scenario_nodes import (
-    MEMORY,
     NODES,
     PROMPT,
     TIMERS,
     TOKENS,
     claim_of,
+    memory_lines,
     published_run,
     scenario_nodes,
     stage_of,
@@ -53,8 +53,10 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioNodes]:
     folder = tmp_path_factory.mktemp("nodes")
     models = folder / "models"
     write_models(models, (FRESH, ONE_DOWN, MANY_DOWN, ORPHANED))
-    extra = f"[stages]\n{MEMORY}{TIMERS}"
-    daemons = tuple(Daemon(name, folder / name, models, extra) for name in NODES)
+    daemons = tuple(
+        Daemon(name, folder / name, models, f"[stages]\n{memory_lines(name)}{TIMERS}")
+        for name in NODES
+    )
     with scenario_nodes(daemons, models) as started:
         yield started
         for daemon in daemons:
@@ -99,20 +101,29 @@ def _withdraw(daemon: Daemon, model: str) -> None:
     assert withdrawn.returncode == 0, withdrawn.stdout + withdrawn.stderr
 
 
-def _revive(daemon: Daemon) -> None:
-    """Start a node again that has died at its fail point."""
-    assert daemon.wait() == STATUS_OF_KILL, daemon.log
-    daemon.environment.clear()
-    daemon.start()
-    daemon.until_ready()
+def _revive(*daemons: Daemon) -> None:
+    """Start nodes again that have died at their fail point."""
+    for daemon in daemons:
+        assert daemon.wait() == STATUS_OF_KILL, daemon.log
+        daemon.environment.clear()
+    _start(daemons)
 
 
-def _arm(daemon: Daemon) -> None:
-    """Let a node die when the next claim arrives."""
-    assert daemon.stop() == 0, daemon.log
-    daemon.environment.update(DIES_AT_A_CLAIM)
-    daemon.start()
-    daemon.until_ready()
+def _arm(*daemons: Daemon) -> None:
+    """Let nodes die when the next claim arrives."""
+    for daemon in daemons:
+        daemon.signal(signal.SIGTERM)
+    for daemon in daemons:
+        assert daemon.wait() == 0, daemon.log
+        daemon.environment.update(DIES_AT_A_CLAIM)
+    _start(daemons)
+
+
+def _start(daemons: tuple[Daemon, ...]) -> None:
+    for daemon in daemons:
+        daemon.start()
+    for daemon in daemons:
+        daemon.until_ready()
 
 
 def test_1_fresh_split_startup(nodes: ScenarioNodes) -> None:
@@ -172,12 +183,10 @@ def test_3_too_many_planned_stages_are_down(
 ) -> None:
     """One of three accepts: nothing is loaded; it stands by and tries again later."""
     atlas, borea, ceres = nodes.daemons
-    for daemon in (borea, ceres):
-        _arm(daemon)
+    _arm(borea, ceres)
     nodes.until_all_are_well()
     deploying = watchers.submit(_deploy, atlas, MANY_DOWN)
-    for daemon in (borea, ceres):
-        _revive(daemon)
+    _revive(borea, ceres)
     events = _events(deploying.result())
 
     failed = [event["message"] for event in events if event["event"] == "failed"]

@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 
 NODES = ("atlas", "borea", "ceres")
 TIMERS = "[timers]\nstatus_every_ms = 500\ndrain_ms = 2000\n"
-MEMORY = 'max_memory = "1792 KiB"\nheadroom = 0\n'
-"""Lines of `[stages]`: two nodes can hold one of the small models, one alone cannot."""
-
 LAYERS = 6
 MEET_SECONDS = 30.0
 PUBLISH_SECONDS = 60.0
+MEMORY_KIB = {"atlas": 1824, "borea": 1792, "ceres": 1760}
+"""Two nodes can hold one of the small models, one alone cannot; the planner puts the
+nodes with more memory first, so each has its place in a chain that `atlas` begins."""
+
 PROMPT = "Where are the layers?"
 TOKENS = 8
 
@@ -111,6 +112,11 @@ def scenario_nodes(daemons: Sequence[Daemon], models: Path) -> Iterator[Scenario
     finally:
         for daemon in daemons:
             daemon.close()
+
+
+def memory_lines(name: str) -> str:
+    """Lines of `[stages]` that give a node its share of memory."""
+    return f'max_memory = "{MEMORY_KIB[name]} KiB"\nheadroom = 0\n'
 
 
 def write_models(folder: Path, names: tuple[str, ...]) -> None:
