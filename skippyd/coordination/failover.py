@@ -181,6 +181,9 @@ class Failover:
         own_id = self.nodes.own_id
         if own_id not in route.candidates or route.run_id in self._adopted:
             return False
+        own = self.nodes.reports().get(own_id)
+        if own is not None and own.is_draining:
+            return False
         now_s = trio.current_time()
         since_s = self._lost_since.setdefault(route.run_id, now_s)
         reports = self.nodes.reports()

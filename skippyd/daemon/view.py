@@ -56,6 +56,7 @@ class DaemonView:
     node: Node
     nursery: trio.Nursery
     _deployments: Deployments = attrs.field(init=False)
+    _handing_over: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._deployments = Deployments(self.node, self.nursery)
@@ -172,14 +173,18 @@ class DaemonView:
     async def drain(self, wish: wishes.Drain) -> schema.Done:
         """Take no new stages and give the running ones up, or take them again."""
         stages = self.node.stages
+        self._handing_over.cancel()
         if wish.is_undone:
             stages.end_drain()
+            await self.node.rollouts.resume()
             return schema.Done(message="this node takes stages again")
         stages.begin_drain()
-        self.nursery.start_soon(self._drain)
+        self._handing_over = trio.CancelScope()
+        self.nursery.start_soon(self._hand_over, self._handing_over)
         return schema.Done(
-            message="this node takes no new stages; own deployments are withdrawn, "
-            "stages of others go on until their coordinators replan"
+            message="this node takes no new stages; its own deployments go to the next "
+            "candidate, other coordinators move theirs away as soon as they can; "
+            "skippyctl status shows what is left, drain --undo takes stages again"
         )
 
     async def stop(self, wish: wishes.Stop) -> schema.Done:
@@ -272,8 +277,9 @@ class DaemonView:
         await trio.sleep(0.2)
         self.node.stopping.set()
 
-    async def _drain(self) -> None:
-        await self.node.rollouts.stop()
+    async def _hand_over(self, scope: trio.CancelScope) -> None:
+        with scope:
+            await self.node.rollouts.stop()
 
     async def _stage_paths_us(self) -> dict[str, int | None]:
         registry = self.node.registry

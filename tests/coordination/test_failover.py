@@ -50,6 +50,21 @@ async def test_the_next_candidate_takes_over_from_a_coordinator_that_died(
         assert wishes(cluster.nodes[C]) == [MODEL]
 
 
+async def test_a_candidate_that_drains_takes_nothing_over(
+    autojump_clock: MockClock,
+) -> None:
+    async with running_cluster("a", "b", "c") as cluster:
+        cluster.nodes[C].stages.memory_bytes = 64 * GIB
+        old = await deployed(cluster)
+        assert old.candidates == (A, C, B)
+        cluster.nodes[C].stages.drain()
+        # The coordinator goes before it could move the stage away.
+        cluster.nodes[A].crash()
+        await trio.sleep(100)
+        assert wishes(cluster.nodes[C]) == []
+        assert wishes(cluster.nodes[B]) == [MODEL]
+
+
 async def test_an_old_coordinator_that_comes_back_changes_nothing(
     autojump_clock: MockClock,
 ) -> None:

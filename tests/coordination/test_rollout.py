@@ -242,6 +242,23 @@ async def test_a_stage_that_its_operator_stopped_does_not_come_back_by_itself(
         assert again.node_ids == (A, C)
 
 
+async def test_a_failure_that_would_repeat_ends_the_wish_until_it_is_said_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with running_cluster("a", "b", "c") as cluster:
+        node, stages = cluster.nodes[A], cluster.nodes[C].stages
+        stages.opens_something_else = True
+        await node.rollouts.deploy(wish_of_model("a"))
+        await told(node, Step.FAILED)
+        await trio.sleep(100)
+        assert not any(state.is_wanted for state in node.rollouts.states())
+        assert node.memory.wishes() == ()
+        assert node.routes.route_of(MODEL) is None
+        stages.opens_something_else = False
+        assert await node.rollouts.deploy(wish_of_model("a")) is not None
+        assert C in (await published(node)).node_ids
+
+
 async def test_the_story_of_a_load_that_fails_is_told_and_tried_again(
     autojump_clock: MockClock,
 ) -> None:

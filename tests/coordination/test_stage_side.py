@@ -14,6 +14,7 @@ from skippyd.coordination.ports import FEATURES
 from skippyd.core.coordinator.messages import (
     ClaimAnswer,
     ClaimCoordinator,
+    Origin,
     PreparationState,
     PreparationStatus,
     PrepareStage,
@@ -21,6 +22,7 @@ from skippyd.core.coordinator.messages import (
     ProbeClaim,
     StageReady,
     StageState,
+    StopStage,
 )
 from skippyd.core.coordinator.reasons import RejectReason
 from skippyd.core.coordinator.verdict import (
@@ -241,6 +243,25 @@ async def test_stopping_ends_and_reaps_every_process(
         assert node.stages.report().stages == ()
 
     assert node.supervisor.children[0].orders[-1] == "terminate"
+
+
+async def test_what_the_operator_stops_is_reported_as_such(
+    tmp_path: Path, plan: Plan
+) -> None:
+    async with stage_node(tmp_path, plan) as node:
+        for term, origin in ((10, Origin.NETWORK), (11, Origin.ADMIN)):
+            await node.serve(term)
+            load = plan.load(term, 1)
+            stop = StopStage(
+                key=load.key,
+                stage=load.stage,
+                coordinator_term=load.coordinator_term,
+                shutdown_generation=load.shutdown_generation,
+            )
+            await node.ask(stop, origin=origin)
+        report = node.stages.report()
+
+    assert report.stopped_runs == (plan.load(11, 1).stage.run_id,)
 
 
 async def test_a_sender_that_goes_away_changes_nothing(

@@ -7,6 +7,7 @@ import trio
 
 from skippyd.admin import wishes
 from skippyd.config.daemon import ModelsTable
+from skippyd.coordination.rollout_wishes import Wish
 from skippyd.core.coordinator.messages import ClaimCoordinator, Origin
 from skippyd.daemon.clock import read_instant
 from skippyd.daemon.lists_view import claims_document, leases_document, usable_bytes
@@ -47,6 +48,25 @@ async def test_a_draining_node_says_so_and_takes_no_deployment(tmp_path: Path) -
             await view.deploy(wishes.Deploy(model="any"))
         await view.drain(wishes.Drain(is_undone=True))
         assert (await view.status()).daemon.state == "idle"
+
+
+async def test_what_was_deployed_is_wanted_again_when_a_drain_is_undone(
+    tmp_path: Path,
+) -> None:
+    async with a_node(tmp_path / "atlas") as view:
+        rollouts = view.node.rollouts
+        wish = Wish(
+            model_id="smol",
+            model_sha256="0" * 64,
+            deployed_by=view.node.identity.node_id,
+        )
+        await rollouts.adopt(wish)
+        await view.drain(wishes.Drain())
+        with trio.fail_after(5):
+            while rollouts.states()[0].is_wanted:
+                await trio.sleep(0.01)
+        await view.drain(wishes.Drain(is_undone=True))
+        assert rollouts.states()[0].is_wanted
 
 
 async def test_safe_mode_is_requested_now_and_in_force_later(tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ class AsyncStageSide:
     store: Store = attrs.field(init=False)
     is_draining: bool = False
     stopped_runs: tuple[RunId, ...] = ()
+    opens_something_else: bool = False
     processes: list[Process] = attrs.Factory(list)
     failed: dict[RunId, tuple[LoadStage, str]] = attrs.Factory(dict)
     seen: list[tuple[Request, StageRunSettings | None]] = attrs.Factory(list)
@@ -299,6 +300,8 @@ class AsyncStageSide:
             status = attrs.evolve(
                 ready_status(process.load), bind_addr=f"127.0.0.1:{process.port}"
             )
+            if self.opens_something_else:
+                status = attrs.evolve(status, admission="something else")
             self._offer(StageBecameReady(process.load, status))
 
     def _reap(self, process: Process) -> None:
