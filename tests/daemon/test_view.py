@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from skippyd.admin import wishes
 from skippyd.config.daemon import ModelsTable
@@ -62,9 +63,8 @@ async def test_what_was_deployed_is_wanted_again_when_a_drain_is_undone(
         )
         await rollouts.adopt(wish)
         await view.drain(wishes.Drain())
-        with trio.fail_after(5):
-            while rollouts.states()[0].is_wanted:
-                await trio.sleep(0.01)
+        await wait_all_tasks_blocked()
+        assert not rollouts.states()[0].is_wanted
         await view.drain(wishes.Drain(is_undone=True))
         assert rollouts.states()[0].is_wanted
 
