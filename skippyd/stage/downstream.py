@@ -97,7 +97,8 @@ class Downstream:
         Raises:
             StageFailureError: The stage failed or is lost.
         """
-        self._flush()
+        if self._forwarder is not None:
+            self._forwarder.flush()
         self.link.send(self._onward(message, activation))
 
     def ask(self, message: StageMessage, what: str) -> None:
@@ -118,7 +119,8 @@ class Downstream:
         Raises:
             StageFailureError: The stage failed, is lost or does not answer.
         """
-        self._flush()
+        if self._forwarder is not None:
+            self._forwarder.flush()
         while self._pending_acks:
             self._one_ack("its prefill chunks")
 
@@ -171,10 +173,6 @@ class Downstream:
                 write_s=self.node.timings.frame,
             )
         return self._forwarder
-
-    def _flush(self) -> None:
-        if self._forwarder is not None:
-            self._forwarder.flush()
 
     def _one_ack(self, what: str) -> None:
         patience_s = self.node.reply_patience_s

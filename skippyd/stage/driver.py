@@ -97,6 +97,13 @@ class LinkTransport:
         return self.link.wait_reply(self.timeout_s, "the driver")
 
 
+def _ids_of(driver: ChainDriver) -> _Ids:
+    return {
+        "request_id": RequestId(driver.request_id),
+        "session_id": SessionId(driver.session_id),
+    }
+
+
 @attrs.define(eq=False, kw_only=True)
 class ChainDriver:
     """One session on a chain.
@@ -117,6 +124,7 @@ class ChainDriver:
     stats: StageStats | None = None
     _pending: int = 0
     _step: int = 0
+    _ids: _Ids = attrs.Factory(_ids_of, takes_self=True)
 
     def prefill(
         self,
@@ -139,7 +147,7 @@ class ChainDriver:
         """Set how tokens are drawn, and make sure predictions have a way back."""
         self._control(
             requests.configure_generation(
-                **self._ids(),
+                **self._ids,
                 prompt_token_count=self.prompt_token_count,
                 sampling=sampling,
             )
@@ -149,7 +157,7 @@ class ChainDriver:
         """Compute one token and return the one drawn after it."""
         self.transport.send(
             requests.decode(
-                **self._ids(),
+                **self._ids,
                 pos_start=self.length,
                 token=token,
                 prompt_token_count=self.prompt_token_count,
@@ -158,7 +166,8 @@ class ChainDriver:
         )
         self.length += 1
         self._step += 1
-        self.drain()
+        if self._pending:
+            self.drain()
         reply = self.transport.receive()
         if not reply.tokens:
             raise StageFailureError(
@@ -168,12 +177,12 @@ class ChainDriver:
 
     def trim(self, keep: int) -> None:
         """Forget everything from position `keep` on."""
-        self._control(requests.trim_session(**self._ids(), keep_token_count=keep))
+        self._control(requests.trim_session(**self._ids, keep_token_count=keep))
         self.length = min(self.length, keep)
 
     def stop(self) -> None:
         """End the session on every stage; the lane stays good for another."""
-        self._control(requests.stop(**self._ids()))
+        self._control(requests.stop(**self._ids))
         self.length = 0
 
     def abandon(self, transport: LaneTransport) -> None:
@@ -183,7 +192,7 @@ class ChainDriver:
         chain and good for another session; only replies to us are out of step.
         """
         self._pending = 0
-        transport.send(requests.stop(**self._ids()))
+        transport.send(requests.stop(**self._ids))
         transport.forget_replies()
         self.length = 0
 
@@ -199,7 +208,7 @@ class ChainDriver:
             self.transport.receive()
         self.transport.send(
             requests.prefill(
-                **self._ids(),
+                **self._ids,
                 pos_start=self.length,
                 tokens=tokens,
                 prompt_token_count=self.prompt_token_count,
@@ -212,9 +221,3 @@ class ChainDriver:
         self.drain()
         self.transport.send(message)
         self.stats = self.transport.receive().stats
-
-    def _ids(self) -> _Ids:
-        return {
-            "request_id": RequestId(self.request_id),
-            "session_id": SessionId(self.session_id),
-        }

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from skippyd.core.wire.replies import StageReply
     from skippyd.net.tcp import StageSocket
     from skippyd.stage.node import StageNode
-    from skippyd.stage.predictions import FlowKey
+    from skippyd.stage.predictions import FlowKey, OfferedReturn
     from skippyd.stage.waiting import LaneSignal
 
 logger = logging.getLogger("skippyd.stage")
@@ -82,9 +82,10 @@ class FirstReturn:
         Raises:
             StageFailureError: A stage failed or is lost, or nothing came in time.
         """
-        until = time.monotonic() + self._node.reply_patience_s
+        key, until = flow_key(message), time.monotonic() + self._node.reply_patience_s
         while True:
-            self._adopt_offered(message)
+            if (offered := self._node.waiters.take(key)) is not None:
+                self._adopt(offered)
             links = [*self.links, downstream]
             for link in links:
                 if (reply := link.next_buffered()) is not None:
@@ -148,12 +149,10 @@ class FirstReturn:
             return None
         return self._link(connection)
 
-    def _adopt_offered(self, message: StageMessage) -> None:
-        offered = self._node.waiters.take(flow_key(message))
-        if offered is not None:
-            link = self._link(offered.connection)
-            link.receive(offered.first_bytes)
-            self._adopted.append(link)
+    def _adopt(self, offered: OfferedReturn) -> None:
+        link = self._link(offered.connection)
+        link.receive(offered.first_bytes)
+        self._adopted.append(link)
 
     def _link(self, connection: StageSocket) -> ReplyLink:
         index = self._node.final_index

@@ -69,7 +69,8 @@ class Forwarder:
         Raises:
             StageFailureError: A write failed, or the peer stopped reading.
         """
-        self._wait_for_fewer_than(1)
+        if self._error is not None or self._handed_over != self._written:
+            self._wait_for_fewer_than(1)
 
     def close(self) -> None:
         """End the thread; the link must have been interrupted if a write may hang."""
@@ -85,8 +86,6 @@ class Forwarder:
         self._progress.close()
 
     def _wait_for_fewer_than(self, limit: int) -> None:
-        if self._error is None and self._handed_over - self._written < limit:
-            return
         until = time.monotonic() + self._stall_s
         while self._error is None and self._handed_over - self._written >= limit:
             self._waiter.wait([self._progress], until)

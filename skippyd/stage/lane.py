@@ -36,7 +36,6 @@ from skippyd.stage.waiting import LaneSignal, wait_readable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from skippyd.core.wire.activation import Payload
     from skippyd.core.wire.messages import StageMessage
     from skippyd.core.wire.replies import StageReply
     from skippyd.runtime.interface import StepResult
@@ -179,10 +178,10 @@ class StageLane:
 
     def _dispatch(self, message: StageMessage) -> None:
         match message.kind:
-            case K.PREFILL_EMBD:
-                self._prefill(message)
             case K.DECODE_EMBD | K.PREFILL_FINAL_EMBD:
                 self._predict(message)
+            case K.PREFILL_EMBD:
+                self._prefill(message)
             case K.CONFIGURE_GENERATION:
                 self._configure(message)
             case K.TRIM_SESSION:
@@ -236,40 +235,31 @@ class StageLane:
         return result.token
 
     def _step(self, message: StageMessage, *, predict: bool) -> StepResult:
+        is_first = self._first_return is not None
+        if message.pos_start < 0 or not (is_first or len(message.activation)):
+            raise self._incomplete(message)
         # Before the work: a step that fails half-way has made the session already.
         self._sessions.add(message.session_id)
         result = self.node.runtime.step(
             message.session_id,
-            position=self._position(message),
+            position=message.pos_start,
             tokens=message.tokens,
-            activation=self._input(message),
+            activation=None if is_first else message.activation,
             predict=predict,
         )
         assert self._seat is not None
         self._seat.computed(message, result)
         return result
 
-    def _position(self, message: StageMessage) -> int:
-        if message.pos_start < 0:
-            raise StageFailureError(
-                FailureCode.BAD_BATCH,
-                self.node.index,
-                f"{message.kind.name} without a position; send pos_start",
-            )
-        return message.pos_start
-
-    def _input(self, message: StageMessage) -> Payload | None:
-        if self.node.is_first:
-            return None
-        if not len(message.activation):
-            raise StageFailureError(
-                FailureCode.BAD_BATCH,
-                self.node.index,
+    def _incomplete(self, message: StageMessage) -> StageFailureError:
+        what = f"{message.kind.name} without a position; send pos_start"
+        if message.pos_start >= 0:
+            what = (
                 f"{message.kind.name} without activation reached "
                 f"{self.node.config.stage_id}, which does not hold the embeddings; "
-                "send it to stage 0",
+                "send it to stage 0"
             )
-        return message.activation
+        return StageFailureError(FailureCode.BAD_BATCH, self.node.index, what)
 
     def _await_prediction(self, message: StageMessage) -> StageReply:
         assert self._first_return is not None

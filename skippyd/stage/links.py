@@ -58,7 +58,7 @@ class ReplyLink:
             StageFailureError: The stage is lost; its own last words if it had any.
         """
         try:
-            self.write(message)
+            send_buffers(self.connection, encode_message(message))
         except OSError as error:
             raise self.write_failure(error) from error
 
@@ -80,10 +80,8 @@ class ReplyLink:
         Raises:
             StageFailureError: It is a failure, or no reply at all.
         """
-        if self._parser.at_boundary:
-            return None
         try:
-            reply = self._parser.next_reply()
+            reply = self._parser.next_value()
         except RemoteProtocolError as error:
             raise self._broken(str(error)) from error
         if isinstance(reply, Failure):

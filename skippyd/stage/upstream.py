@@ -205,7 +205,7 @@ class UpstreamConnection:
         is_idle = parser.at_boundary
         until = math.inf if is_idle else self._frame_deadline()
         # Nothing to parse, nothing tried: the next message is then met whole.
-        while is_idle or (message := parser.next_message()) is None:
+        while is_idle or (message := parser.next_value()) is None:
             is_idle = False
             self._await_bytes(until)
             data = receive(self.connection, RECEIVE_BYTES)

@@ -100,6 +100,7 @@ class LaneSignal:
         self._cancel_s = cancel_s
         self._spin_ns = spin_us * 1000
         self._wake = WakeDescriptor()
+        self._wake_fd = self._wake.fileno()
         self._cancelled_until = math.inf
         self._is_interrupted = False
         self._pollers: dict[tuple[int, ...], select.poll] = {}
@@ -143,7 +144,8 @@ class LaneSignal:
             StageFailureError: The lane was interrupted, or was cancelled and the time
                 it had left is over.
         """
-        self._check_interrupt()
+        if self._is_interrupted:
+            raise self._stopping()
         until = min(until, self._cancelled_until)
         left = until - time.monotonic()
         if left <= 0:
@@ -157,24 +159,24 @@ class LaneSignal:
             return []
         readable = self._poll(sources, left)
         # An interrupt also shuts connections down: that is not the peer's doing.
-        self._check_interrupt()
-        if self._wake.fileno() in readable:
+        if self._is_interrupted:
+            raise self._stopping()
+        if self._wake_fd in readable:
             self._wake.clear()
-            readable.remove(self._wake.fileno())
+            readable.remove(self._wake_fd)
         return readable
 
     def close(self) -> None:
         """Give the descriptor back."""
         self._wake.close()
 
-    def _check_interrupt(self) -> None:
-        if self._is_interrupted:
-            raise StageFailureError(
-                FailureCode.CANCELLED, self._index, "the stage is stopping"
-            )
+    def _stopping(self) -> StageFailureError:
+        return StageFailureError(
+            FailureCode.CANCELLED, self._index, "the stage is stopping"
+        )
 
     def _poll(self, sources: Sequence[Pollable], left: float) -> list[int]:
-        poller = self._poller((*[s.fileno() for s in sources], self._wake.fileno()))
+        poller = self._poller((*[s.fileno() for s in sources], self._wake_fd))
         if self._spin_ns:
             spin_until = time.perf_counter_ns() + self._spin_ns
             while time.perf_counter_ns() < spin_until:

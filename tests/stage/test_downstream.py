@@ -81,7 +81,7 @@ class Boundary:
     def next_kinds(self, count: int) -> list[str]:
         kinds: list[str] = []
         while len(kinds) < count:
-            message = self._parser.next_message()
+            message = self._parser.next_value()
             if message is None:
                 self._parser.receive_data(self.peer.recv(65_536))
             else:

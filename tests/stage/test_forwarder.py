@@ -63,7 +63,7 @@ class Ends:
         """Positions of the next frames."""
         parser, positions = MessageParser(WIDTH), list[int]()
         while len(positions) < count:
-            message = parser.next_message()
+            message = parser.next_value()
             if message is None:
                 parser.receive_data(self.theirs.recv(65_536))
             else:

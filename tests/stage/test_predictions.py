@@ -96,7 +96,7 @@ def test_a_sink_writes_a_reply(pair: tuple[socket.socket, socket.socket]) -> Non
     ReturnSink(pair[0]).send(predicted_token(5))
     parser = ReplyParser()
     parser.receive_data(pair[1].recv(4096))
-    reply = parser.next_reply()
+    reply = parser.next_value()
     assert reply == predicted_token(5)
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-import attrs
-
-from skippyd.core.wire.activation import Payload, activation_bytes
+from skippyd.core.wire.activation import activation_bytes
 from skippyd.core.wire.kinds import (
     RESERVED_REPLY_KINDS,
     MessageKind,
@@ -61,114 +59,37 @@ _PREFIX_NAME: Final = "the message prefix"
 _REPLY_NAME: Final = "the reply head"
 
 
-@attrs.define
-class MessageParser:
+class MessageParser(Parsing[StageMessage]):
     """Messages of one connection.
 
-    A shell reads up to `wanted_bytes` whenever `next_message` gave None; reading more
-    is fine. After an error every call raises it again.
+    A shell reads up to `wanted_bytes` whenever `next_value` gave None; reading more is
+    fine. After an error every call raises it again.
 
     Args:
         activation_width: Values of one activation row, 0 where none is expected.
     """
 
-    activation_width: int
-    _parsing: Parsing[StageMessage] = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        if self.activation_width < 0:
-            raise LocalProtocolError(
-                f"activation width {self.activation_width} is negative"
-            )
-        self._parsing = Parsing(
+    def __init__(self, activation_width: int) -> None:
+        if activation_width < 0:
+            raise LocalProtocolError(f"activation width {activation_width} is negative")
+        super().__init__(
             _PREFIX_NAME,
             MESSAGE_PREFIX.size,
-            partial(_parse_message, width=self.activation_width),
+            partial(_parse_message, width=activation_width),
         )
 
-    def receive_data(self, data: Payload) -> None:
-        """Keep bytes that arrived; mutable buffers may be reused afterwards."""
-        self._parsing.receive_data(data)
 
-    def receive_eof(self) -> None:
-        """Learn that no more bytes will come.
-
-        Raises:
-            RemoteProtocolError: The stream ends inside a message.
-        """
-        self._parsing.receive_eof()
-
-    def next_message(self) -> StageMessage | None:
-        """Take the next message, or None when bytes are missing.
-
-        Raises:
-            RemoteProtocolError: The peer broke the protocol, now or before.
-        """
-        return self._parsing.next_value()
-
-    def take_unread(self) -> bytes:
-        """Bytes behind the last message, when another parser takes over."""
-        return self._parsing.take_unread()
-
-    @property
-    def at_boundary(self) -> bool:
-        """Whether no byte of an unfinished message is held: here a lane may wait."""
-        return self._parsing.at_boundary
-
-    @property
-    def wanted_bytes(self) -> int:
-        """Bytes that complete the current element; 72 at a boundary."""
-        return self._parsing.wanted_bytes
-
-
-@attrs.define
-class ReplyParser:
+class ReplyParser(Parsing[StageReply | Failure]):
     """Replies of one connection; used like `MessageParser`."""
 
-    _parsing: Parsing[StageReply | Failure] = attrs.field(
-        init=False, factory=lambda: Parsing(_REPLY_NAME, REPLY_HEAD.size, _parse_reply)
-    )
-
-    def receive_data(self, data: Payload) -> None:
-        """Keep bytes that arrived; mutable buffers may be reused afterwards."""
-        self._parsing.receive_data(data)
-
-    def receive_eof(self) -> None:
-        """Learn that no more bytes will come.
-
-        Raises:
-            RemoteProtocolError: The stream ends inside a reply.
-        """
-        self._parsing.receive_eof()
-
-    def next_reply(self) -> StageReply | Failure | None:
-        """Take the next reply, or None when bytes are missing.
-
-        Raises:
-            RemoteProtocolError: The peer broke the protocol, now or before.
-        """
-        return self._parsing.next_value()
-
-    def take_unread(self) -> bytes:
-        """Bytes behind the last reply, when another parser takes over."""
-        return self._parsing.take_unread()
-
-    @property
-    def at_boundary(self) -> bool:
-        """Whether no byte of an unfinished reply is held."""
-        return self._parsing.at_boundary
-
-    @property
-    def wanted_bytes(self) -> int:
-        """Bytes that complete the current element; 12 at a boundary."""
-        return self._parsing.wanted_bytes
+    def __init__(self) -> None:
+        super().__init__(_REPLY_NAME, REPLY_HEAD.size, _parse_reply)
 
 
 def _parse_message(reader: ByteReader, width: int) -> Parser[StageMessage]:
     prefix = yield from reader.read_exact(MESSAGE_PREFIX.size, _PREFIX_NAME)
     words: tuple[int, ...] = MESSAGE_PREFIX.unpack(prefix)
     message, token_count, position_count = _message_of_prefix(words)
-    _check_sidebands(message.kind, token_count, position_count)
     payload_bytes = _payload_bytes(message, width)
     if message.flags & _SAMPLING:
         message.sampling = yield from parse_sampling(reader)
@@ -208,6 +129,10 @@ def _message_of_prefix(words: tuple[int, ...]) -> tuple[StageMessage, int, int]:
             f"negative wire count: {kind.name} announces {words[2]} rows,"
             f" {words[3]} tokens, {words[4]} positions"
         )
+    # A Stop ends before its sidebands, whatever it counts.
+    is_long = words[3] > SIDEBAND_MAX or words[4] > SIDEBAND_MAX
+    if is_long and kind is not MessageKind.STOP:
+        _check_sidebands(kind, words[3], words[4])
     message = StageMessage(
         kind=kind,
         pos_start=words[1],
@@ -227,9 +152,6 @@ def _message_of_prefix(words: tuple[int, ...]) -> tuple[StageMessage, int, int]:
 
 
 def _check_sidebands(kind: MessageKind, token_count: int, position_count: int) -> None:
-    # A Stop ends before its sidebands, whatever it counts.
-    if kind is MessageKind.STOP:
-        return
     if token_count > SIDEBAND_MAX:
         raise RemoteProtocolError(
             f"token sideband count exceeds maximum: {token_count} in {kind.name},"
@@ -287,7 +209,8 @@ def _parse_reply(reader: ByteReader) -> Parser[StageReply | Failure]:
         )
     if kind is ReplyKind.FAILURE:
         return (yield from _parse_failure(reader, second, third))
-    _check_predicted(third)
+    if not 0 <= third <= PREDICTED_TOKENS_MAX:
+        _check_predicted(third)
     tail_at = third * WIRE_VALUE_BYTES
     body = yield from reader.read_exact(tail_at + REPLY_TAIL.size, "the reply tokens")
     window_id, marker = REPLY_TAIL.unpack(body[tail_at:])

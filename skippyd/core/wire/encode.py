@@ -42,7 +42,6 @@ from skippyd.core.wire.replies import (
     Failure,
     MtpDraft,
     StageReply,
-    StageStats,
 )
 from skippyd.core.wire.sampling import encode_sampling
 from skippyd.errors import LocalProtocolError
@@ -86,7 +85,9 @@ def encode_message(message: StageMessage) -> list[bytes | memoryview]:
             f" at character {error.start}"
         ) from error
     payload = message.raw or message.activation
-    return [head, _as_bytes(payload)] if len(payload) else [head]
+    if not len(payload):
+        return [head]
+    return [head, payload if isinstance(payload, bytes) else _as_bytes(payload)]
 
 
 def encode_reply(reply: StageReply | Failure) -> bytes:
@@ -140,24 +141,23 @@ def _check_counts(message: StageMessage) -> None:
             f"too many position sideband values: {len(message.positions)},"
             f" above {SIDEBAND_MAX}; send smaller chunks"
         )
-    ends_early = message.kind in (MessageKind.STOP, MessageKind.STATE_IMPORT)
-    if ends_early and (message.tokens or message.positions):
-        raise LocalProtocolError(f"{message.kind.name} carries no sidebands")
 
 
 def _check_payload(message: StageMessage) -> None:
     kind = message.kind
-    size_bytes = _size_bytes(message.activation) if len(message.activation) else 0
-    if kind is MessageKind.STATE_IMPORT:
-        _check_raw(message)
+    if kind in _ROWLESS:
+        _check_rowless(message)
     elif len(message.raw):
         raise LocalProtocolError(f"{kind.name} carries no raw bytes")
+    size_bytes = memoryview(message.activation).nbytes
     if size_bytes > ACTIVATION_MAX_BYTES:
         raise LocalProtocolError(
             f"activation payload byte count exceeds maximum: {size_bytes} bytes,"
             f" above {ACTIVATION_MAX_BYTES}; send smaller chunks"
         )
-    rows = _announced_rows(message)
+    rows = 0
+    if message.source_stage_index >= 0 and kind not in _ROWLESS:
+        rows = message.token_count * row_factor(message.flags)
     if bool(rows) != bool(size_bytes) or (
         rows and size_bytes % (rows * WIRE_VALUE_BYTES)
     ):
@@ -167,20 +167,25 @@ def _check_payload(message: StageMessage) -> None:
         )
 
 
+def _check_rowless(message: StageMessage) -> None:
+    kind = message.kind
+    ends_early = kind in (MessageKind.STOP, MessageKind.STATE_IMPORT)
+    if ends_early and (message.tokens or message.positions):
+        raise LocalProtocolError(f"{kind.name} carries no sidebands")
+    if kind is MessageKind.STATE_IMPORT:
+        _check_raw(message)
+    elif len(message.raw):
+        raise LocalProtocolError(f"{kind.name} carries no raw bytes")
+
+
 def _check_raw(message: StageMessage) -> None:
-    size_bytes = _size_bytes(message.raw)
+    size_bytes = memoryview(message.raw).nbytes
     if size_bytes != message.token_count or size_bytes > STATE_IMPORT_MAX_BYTES:
         raise LocalProtocolError(
             f"state import raw byte count mismatch: {size_bytes} bytes where"
             f" {message.token_count} are announced and {STATE_IMPORT_MAX_BYTES}"
             " are the maximum"
         )
-
-
-def _announced_rows(message: StageMessage) -> int:
-    if message.source_stage_index < 0 or message.kind in _ROWLESS:
-        return 0
-    return message.token_count * row_factor(message.flags)
 
 
 def _encode_head(message: StageMessage) -> bytes:
@@ -230,21 +235,25 @@ def _encode_chat(metadata: str) -> bytes:
 def _encode_stage_reply(reply: StageReply) -> bytes:
     if reply.kind is ReplyKind.FAILURE:
         raise LocalProtocolError("a Failure reply is a Failure value, not a StageReply")
-    _check_predicted(reply.tokens)
-    draft = reply.mtp_draft
+    count, draft = len(reply.tokens), reply.mtp_draft
+    if count > PREDICTED_TOKENS_MAX:
+        raise _too_many_predicted(count)
     return b"".join(
         (
-            REPLY_HEAD.pack(reply.kind, reply.predicted, len(reply.tokens)),
+            REPLY_HEAD.pack(reply.kind, reply.predicted, count),
             pack_values(reply.tokens),
             REPLY_TAIL.pack(reply.window_id, draft is not None),
             b"" if draft is None else _encode_draft(draft),
-            _encode_stats(reply.stats),
+            _NO_STATS_BYTES
+            if reply.stats is NO_STATS
+            else STATS.pack(*attrs.astuple(reply.stats)),
         )
     )
 
 
 def _encode_draft(draft: MtpDraft) -> bytes:
-    _check_predicted(draft.tokens)
+    if len(draft.tokens) > PREDICTED_TOKENS_MAX:
+        raise _too_many_predicted(len(draft.tokens))
     return b"".join(
         (
             I32.pack(len(draft.tokens)),
@@ -252,12 +261,6 @@ def _encode_draft(draft: MtpDraft) -> bytes:
             I64.pack(draft.proposal_compute_us),
         )
     )
-
-
-def _encode_stats(stats: StageStats) -> bytes:
-    if stats is NO_STATS:
-        return _NO_STATS_BYTES
-    return STATS.pack(*attrs.astuple(stats))
 
 
 def _encode_failure(failure: Failure) -> bytes:
@@ -268,18 +271,11 @@ def _encode_failure(failure: Failure) -> bytes:
     return head + U32.pack(len(text)) + text
 
 
-def _check_predicted(tokens: tuple[int, ...]) -> None:
-    if len(tokens) > PREDICTED_TOKENS_MAX:
-        raise LocalProtocolError(
-            f"too many predicted tokens: {len(tokens)}, above {PREDICTED_TOKENS_MAX}"
-        )
+def _too_many_predicted(count: int) -> LocalProtocolError:
+    return LocalProtocolError(
+        f"too many predicted tokens: {count}, above {PREDICTED_TOKENS_MAX}"
+    )
 
 
-def _size_bytes(payload: Payload) -> int:
-    return payload.nbytes if isinstance(payload, memoryview) else len(payload)
-
-
-def _as_bytes(payload: Payload) -> bytes | memoryview:
-    if isinstance(payload, bytes):
-        return payload
+def _as_bytes(payload: Payload) -> memoryview:
     return memoryview(payload).cast("B")

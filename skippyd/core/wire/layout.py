@@ -35,6 +35,8 @@ def pack_values(values: tuple[int, ...]) -> bytes:
     Raises:
         struct.error: A value does not fit 32 bits.
     """
+    if len(values) == 1:
+        return I32.pack(values[0])
     return struct.pack(f"<{len(values)}i", *values)
 
 

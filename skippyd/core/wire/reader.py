@@ -210,9 +210,10 @@ class Parsing(Generic[T]):
         """
         if self._failure is not None:
             self._check_alive()
-        if not self._done:
+        done = self._done
+        if not done:
             self._advance()
-        return self._done.pop() if self._done else None
+        return done.pop() if done else None
 
     @property
     def at_boundary(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skippyd.core.wire.kinds import MessageKind
+from skippyd.core.wire.kinds import MessageKind, Phase
 from skippyd.core.wire.messages import StageMessage
 
 
@@ -76,6 +76,8 @@ def decode(
     """Compute one token; `pos_start` is the committed position, or -1 to go on."""
     return StageMessage(
         kind=MessageKind.DECODE_EMBD,
+        phase=Phase.DECODE,
+        flags=0,
         request_id=request_id,
         session_id=session_id,
         pos_start=pos_start,

@@ -75,13 +75,15 @@ class NativeCapture:
 
     def aim(self, rows: bytearray) -> None:
         """Write the next batch's rows into this buffer."""
-        self._state.buffer = buffer_address(rows)
-        self._state.capacity_bytes = len(rows)
-        self._state.used_bytes = 0
+        state = self._state
+        state.buffer = buffer_address(rows)
+        state.capacity_bytes = len(rows)
+        state.used_bytes = 0
 
     def check(self, rows: bytearray) -> None:
         """Raise unless the buffer was filled exactly."""
-        _check_filled(self._state.used_bytes, rows)
+        if self._state.used_bytes != len(rows):
+            raise _not_filled(self._state.used_bytes, rows)
 
 
 class PythonCapture:
@@ -107,7 +109,8 @@ class PythonCapture:
 
     def check(self, rows: bytearray) -> None:
         """Raise unless the buffer was filled exactly."""
-        _check_filled(self._used_bytes, rows)
+        if self._used_bytes != len(rows):
+            raise _not_filled(self._used_bytes, rows)
         self._rows = None
 
     def _on_node(self, tensor: int, ask: bool, _user: object) -> bool:
@@ -123,9 +126,8 @@ class PythonCapture:
         return False
 
 
-def _check_filled(used_bytes: int, rows: bytearray) -> None:
-    if used_bytes != len(rows):
-        raise EngineError(
-            f"the last layer gave {used_bytes} bytes, {len(rows)} were expected: "
-            "this architecture's output tensor has another name or shape"
-        )
+def _not_filled(used_bytes: int, rows: bytearray) -> EngineError:
+    return EngineError(
+        f"the last layer gave {used_bytes} bytes, {len(rows)} were expected: "
+        "this architecture's output tensor has another name or shape"
+    )

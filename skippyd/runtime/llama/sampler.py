@@ -100,8 +100,13 @@ class SamplerChain:
         Raises:
             SamplingError: The chain threw, or chose nothing.
         """
-        self._catch_up(tokens)
-        self._reseed(position=len(tokens))
+        in_step = len(self._accepted) == len(tokens) and self._accepted[-1:] == [
+            *tokens[-1:]
+        ]
+        if self._must_restart or not in_step:
+            self._catch_up(tokens)
+        if self._first_random is not None:
+            self._reseed(self._first_random, position=len(tokens))
         token = self._sample(row)
         if token < 0:
             reason = error_text(self._error) if token == THREW else "no candidate"
@@ -160,15 +165,15 @@ class SamplerChain:
             )
         )
 
-    def _reseed(self, position: int) -> None:
-        """Replace the random samplers, keeping the ones between them in order."""
-        if self._first_random is None:
-            return
-        tail = self._links[self._first_random :]
-        kept = [
-            llama().llama_sampler_chain_remove(self._chain, self._first_random)
-            for _ in tail
-        ]
+    def _reseed(self, first: int, position: int) -> None:
+        """Replace the random samplers, keeping the ones between them in order.
+
+        Args:
+            first: Index of the first of them.
+            position: Of the token they will draw.
+        """
+        tail = self._links[first:]
+        kept = [llama().llama_sampler_chain_remove(self._chain, first) for _ in tail]
         for link, sampler in zip(tail, kept, strict=True):
             if link.draws is None:
                 llama().llama_sampler_chain_add(self._chain, sampler)

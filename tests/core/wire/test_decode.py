@@ -36,7 +36,7 @@ def message_error(data: bytes, width: int = 2) -> str:
     parser = MessageParser(width)
     parser.receive_data(data)
     with pytest.raises(RemoteProtocolError) as caught:
-        parser.next_message()
+        parser.next_value()
     return str(caught.value)
 
 
@@ -44,7 +44,7 @@ def reply_error(data: bytes) -> str:
     parser = ReplyParser()
     parser.receive_data(data)
     with pytest.raises(RemoteProtocolError) as caught:
-        parser.next_reply()
+        parser.next_value()
     return str(caught.value)
 
 
@@ -80,7 +80,7 @@ def test_a_sideband_above_its_maximum_is_refused(sideband: str) -> None:
 def message_of(data: bytes) -> StageMessage:
     parser = MessageParser(2)
     parser.receive_data(data)
-    message = parser.next_message()
+    message = parser.next_value()
     assert message is not None
     return message
 
@@ -89,7 +89,7 @@ def test_the_largest_sidebands_are_awaited() -> None:
     parser = MessageParser(2)
     counts = {"token_sideband_count": 2**20, "position_sideband_count": 2**20}
     parser.receive_data(prefix(1, **counts))
-    assert parser.next_message() is None
+    assert parser.next_value() is None
     assert parser.wanted_bytes == 8 * 2**20
 
 
@@ -97,7 +97,7 @@ def test_a_stop_ends_with_its_prefix_whatever_it_counts() -> None:
     data = prefix(3, token_count=9, token_sideband_count=9, source_stage_index=0)
     parser = MessageParser(2)
     parser.receive_data(data)
-    assert parser.next_message() is not None
+    assert parser.next_value() is not None
     assert parser.at_boundary
 
 
@@ -155,12 +155,12 @@ def test_a_large_activation_arrives_in_pieces_without_growing_beyond_itself() ->
     stream = b"".join(encode_message(sent))
     parser = MessageParser(1024)
     for start in range(0, len(stream), 5000):
-        assert parser.next_message() is None
+        assert parser.next_value() is None
         parser.receive_data(stream[start : start + 5000])
-    got = parser.next_message()
+    got = parser.next_value()
     assert got == sent
     parser.receive_data(stream[:100])
-    assert parser.next_message() is None
+    assert parser.next_value() is None
     assert not parser.at_boundary
     assert parser.take_unread() == stream[72:100]
 

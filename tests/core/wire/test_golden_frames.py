@@ -41,8 +41,8 @@ def test_a_message_encodes_to_its_golden_bytes(vector: Vector) -> None:
 def test_a_golden_message_decodes_to_its_fields(vector: Vector) -> None:
     parser = parser_for(vector)
     parser.receive_data(vector.data)
-    assert parser.next_message() == message_of(vector)
-    assert parser.next_message() is None
+    assert parser.next_value() == message_of(vector)
+    assert parser.next_value() is None
     assert parser.at_boundary
     parser.receive_eof()
 
@@ -51,10 +51,10 @@ def test_a_golden_message_decodes_to_its_fields(vector: Vector) -> None:
 def test_a_golden_message_may_come_byte_by_byte(vector: Vector) -> None:
     parser = parser_for(vector)
     for index in range(len(vector.data)):
-        assert parser.next_message() is None
+        assert parser.next_value() is None
         assert parser.at_boundary == (index == 0)
         parser.receive_data(vector.data[index : index + 1])
-    assert parser.next_message() == message_of(vector)
+    assert parser.next_value() == message_of(vector)
 
 
 @each(MESSAGES)
@@ -63,7 +63,7 @@ def test_a_shell_that_reads_what_is_wanted_reads_the_message_exactly(
 ) -> None:
     parser, offset = parser_for(vector), 0
     assert parser.wanted_bytes == 72
-    while (message := parser.next_message()) is None:
+    while (message := parser.next_value()) is None:
         wanted = parser.wanted_bytes
         assert 0 < wanted <= len(vector.data) - offset
         parser.receive_data(bytearray(vector.data[offset : offset + wanted]))
@@ -92,10 +92,10 @@ def test_a_golden_reply_may_come_byte_by_byte(vector: Vector) -> None:
     parser = ReplyParser()
     assert parser.wanted_bytes == 12
     for index in range(len(vector.data)):
-        assert parser.next_reply() is None
+        assert parser.next_value() is None
         assert parser.at_boundary == (index == 0)
         parser.receive_data(vector.data[index : index + 1])
-    assert parser.next_reply() == reply_of(vector)
+    assert parser.next_value() == reply_of(vector)
     assert parser.take_unread() == b""
 
 

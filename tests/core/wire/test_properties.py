@@ -33,7 +33,7 @@ def encoded(message: StageMessage) -> bytes:
 def parsed(data: bytes) -> list[StageMessage]:
     parser = MessageParser(WIDTH)
     parser.receive_data(data)
-    return list(iter(parser.next_message, None))
+    return list(iter(parser.next_value, None))
 
 
 @relaxed
@@ -54,7 +54,7 @@ def test_what_was_decoded_encodes_to_the_same_bytes(message: StageMessage) -> No
 def test_a_reply_survives_the_round_trip(reply: StageReply | Failure) -> None:
     parser = ReplyParser()
     parser.receive_data(encode_reply(reply))
-    assert parser.next_reply() == reply
+    assert parser.next_value() == reply
     assert parser.at_boundary
 
 
@@ -70,9 +70,9 @@ def test_any_split_of_the_stream_gives_the_same_messages(
         parser.receive_data(piece)
         piece[:] = bytes(len(piece))  # a shell may reuse its buffer at once
         if drain:
-            got += list(iter(parser.next_message, None))
+            got += list(iter(parser.next_value, None))
     parser.receive_eof()
-    got += list(iter(parser.next_message, None))
+    got += list(iter(parser.next_value, None))
     assert got == messages
 
 
@@ -85,7 +85,7 @@ def test_any_split_of_the_stream_gives_the_same_replies(
     parser, got = ReplyParser(), []
     for start, end in data.draw(split_points(len(stream))):
         parser.receive_data(memoryview(stream)[start:end])
-        got += list(iter(parser.next_reply, None))
+        got += list(iter(parser.next_value, None))
     assert got == values
 
 
@@ -98,7 +98,7 @@ def test_a_truncated_message_is_never_a_message(
     size = data.draw(st.integers(1, len(stream) - 1))
     parser = MessageParser(WIDTH)
     parser.receive_data(stream[:size])
-    assert parser.next_message() is None
+    assert parser.next_value() is None
     assert 0 < parser.wanted_bytes <= len(stream) - size
     with pytest.raises(RemoteProtocolError, match="never came"):
         parser.receive_eof()
@@ -119,7 +119,7 @@ def test_a_mutated_message_gives_messages_or_a_protocol_error(
     error = error_of(lambda: drained(parser, stream))
     if error is not None:
         with pytest.raises(RemoteProtocolError) as again:
-            parser.next_message()
+            parser.next_value()
         assert str(again.value) == str(error)
 
 
@@ -128,13 +128,13 @@ def test_a_mutated_message_gives_messages_or_a_protocol_error(
 def test_arbitrary_bytes_never_break_the_reply_parser(stream: bytes) -> None:
     parser = ReplyParser()
     parser.receive_data(stream)
-    error = error_of(lambda: list(iter(parser.next_reply, None)))
+    error = error_of(lambda: list(iter(parser.next_value, None)))
     assert error is not None or parser.wanted_bytes > 0
 
 
 def drained(parser: MessageParser, stream: bytes | bytearray) -> list[StageMessage]:
     parser.receive_data(stream)
-    messages = list(iter(parser.next_message, None))
+    messages = list(iter(parser.next_value, None))
     parser.receive_eof()
     return messages
 
