@@ -63,11 +63,8 @@ class Serving:
     def is_at_rest(self) -> bool:
         """Whether each process holds no more than it did."""
         return all(
-            now.descriptors <= before.descriptors
-            and working_threads(pid) <= threads
-            and now.resident_bytes <= before.resident_bytes + MEMORY_BYTES
+            _is_at_rest(pid, before, threads)
             for pid, (before, threads) in self.at_rest.items()
-            if (now := Holdings.of(pid))
         )
 
     def is_idle(self) -> bool:
@@ -134,7 +131,7 @@ class Asking:
         except (OSError, ValueError) as error:
             self.failures.append(error)
 
-    def until_answered(self) -> None:
+    def expect_answers(self) -> None:
         """Wait for an answer to a question that is asked from now on."""
         wanted = len(self.answers) + 2
         until(
@@ -172,7 +169,7 @@ def test_garbage_at_every_port_ends_that_connection_only(
                 stranger.send(data)
                 stranger.say_all()
                 stranger.until_ended()
-    asking.until_answered()
+    asking.expect_answers()
 
 
 def test_strangers_that_say_nothing_or_drip_are_all_sent_away(
@@ -183,11 +180,11 @@ def test_strangers_that_say_nothing_or_drip_are_all_sent_away(
         silent, dripping = _crowd(held, serving.ports), _crowd(held, serving.ports)
         for stranger in dripping:
             begin_well(stranger)
-        asking.until_answered()
+        asking.expect_answers()
         for node in serving.nodes:
             assert node.ctl("status").returncode == 0
         until_all_ended(silent, dripping, within_s=SENT_AWAY_S)
-    asking.until_answered()
+    asking.expect_answers()
 
 
 @pytest.mark.parametrize(
@@ -202,7 +199,16 @@ def test_a_first_frame_over_any_limit_is_not_read(
         with visiting(port) as stranger:
             announce(stranger)
             stranger.until_ended()
-    asking.until_answered()
+    asking.expect_answers()
+
+
+def _is_at_rest(pid: int, before: Holdings, threads: int) -> bool:
+    now = Holdings.of(pid)
+    return (
+        now.descriptors <= before.descriptors
+        and working_threads(pid) <= threads
+        and now.resident_bytes <= before.resident_bytes + MEMORY_BYTES
+    )
 
 
 def _crowd(held: contextlib.ExitStack, ports: tuple[Port, ...]) -> list[Stranger]:

@@ -95,6 +95,8 @@ def test_a_node_that_lacks_a_feature_is_refused_and_both_name_the_feature(
             f"{daemon.name} says what is missing",
             within_s=SEEN_S,
         )
+        assert _row(daemon, other)["health"] != "ok"
+        assert "needs its feature bundle whole" in daemon.log
 
 
 def test_another_version_of_the_same_generation_works_and_is_pointed_out(

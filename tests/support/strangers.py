@@ -153,17 +153,16 @@ def begin_well(stranger: Stranger) -> None:
 
 def announce_too_much(stranger: Stranger) -> None:
     """Begin a first frame that is far over any limit, and send some of it."""
-    match stranger.port.kind:
-        case "control in TLS" | "admin socket":
-            is_admin = stranger.port.kind == ADMIN
-            stranger.upgrade(ADMIN_PATH if is_admin else JOIN_PATH)
-            stranger.send(b"\x81\xff" + struct.pack("!Q", HUGE) + bytes(4))
-        case "stage data":
-            stranger.send(struct.pack("<iB", AUTH_MAGIC, 255))
-        case "stage OpenAI" | "front door":
-            stranger.send(_chat_head(HUGE))
-        case "control":
-            stranger.send(b"\x16\x03\x01\xff\xff")
+    kind = stranger.port.kind
+    if kind in {TLS, ADMIN}:
+        stranger.upgrade(JOIN_PATH if kind == TLS else ADMIN_PATH)
+        stranger.send(b"\x81\xff" + struct.pack("!Q", HUGE) + bytes(4))
+    elif kind == DATA:
+        stranger.send(struct.pack("<iB", AUTH_MAGIC, 255))
+    elif kind in {OPENAI, DOOR}:
+        stranger.send(_chat_head(HUGE))
+    elif kind == CONTROL:
+        stranger.send(b"\x16\x03\x01\xff\xff")
     for _ in range(32):
         stranger.send(bytes(READ_BYTES))
 
