@@ -9,13 +9,14 @@ partition needs networks: `test_scenario_partition.py`.
 from __future__ import annotations
 
 import json
+import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
-from support.daemons import Daemon
+from support.daemons import Daemon, until
 from support.scenario_nodes import (
     NODES,
     PROMPT,
@@ -25,7 +26,9 @@ from support.scenario_nodes import (
     memory_lines,
     published_run,
     scenario_nodes,
+    stage_count,
     stage_of,
+    stage_pids,
     until_published,
     write_models,
 )
@@ -44,7 +47,9 @@ FAIL_POINT = "SKIPPY_TEST_FAIL_POINT"
 DIES_AT_A_CLAIM = {FAIL_POINT: "before-commit:2"}
 """Its start commits once, a claim does so next."""
 STATUS_OF_KILL = 137
-FRESH, ONE_DOWN, MANY_DOWN, ORPHANED = "fresh", "one-down", "many-down", "orphaned"
+FRESH, ONE_DOWN, COMES_BACK = "fresh", "one-down", "comes-back"
+MANY_DOWN, ORPHANED = "many-down", "orphaned"
+LOAD_SECONDS = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +57,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioNodes]:
     """Three nodes with a model for each scenario; every test leaves them well."""
     folder = tmp_path_factory.mktemp("nodes")
     models = folder / "models"
-    write_models(models, (FRESH, ONE_DOWN, MANY_DOWN, ORPHANED))
+    write_models(models, (FRESH, ONE_DOWN, COMES_BACK, MANY_DOWN, ORPHANED))
     daemons = tuple(
         Daemon(name, folder / name, models, f"[stages]\n{memory_lines(name)}{TIMERS}")
         for name in NODES
@@ -178,6 +183,32 @@ def test_2_one_planned_stage_is_down_during_startup(
     _withdraw(atlas, ONE_DOWN)
 
 
+def test_2_a_stage_that_comes_back_is_claimed_again_before_its_load(
+    nodes: ScenarioNodes, watchers: ThreadPoolExecutor
+) -> None:
+    """The split starts as it was planned when the third returns while another loads."""
+    atlas, borea, ceres = nodes.daemons
+    _arm(borea)
+    nodes.until_all_are_well()
+    deploying = watchers.submit(_deploy, atlas, COMES_BACK)
+    until(lambda: stage_count(ceres) == 1, "ceres loads", within_s=LOAD_SECONDS)
+    (loading,) = stage_pids(ceres)
+    os.kill(loading, signal.SIGSTOP)
+    try:
+        _revive(borea)
+        nodes.until_all_are_well()
+    finally:
+        os.kill(loading, signal.SIGCONT)
+    events = _events(deploying.result())
+
+    assert [event for event in events if event["event"] == "failed"] == []
+    assert len({message.partition(":")[0] for message in _loads(events)}) == 1
+    claims = [claim_of(daemon, COMES_BACK) for daemon in nodes.daemons]
+    assert claims[0] == claims[1] == claims[2]
+    assert borea.answer(COMES_BACK, PROMPT, TOKENS)
+    _withdraw(atlas, COMES_BACK)
+
+
 def test_3_too_many_planned_stages_are_down(
     nodes: ScenarioNodes, watchers: ThreadPoolExecutor
 ) -> None:
@@ -186,6 +217,8 @@ def test_3_too_many_planned_stages_are_down(
     _arm(borea, ceres)
     nodes.until_all_are_well()
     deploying = watchers.submit(_deploy, atlas, MANY_DOWN)
+    waits = f"{MANY_DOWN} plan: standing by"
+    until(lambda: waits in atlas.log, "atlas stands by", within_s=LOAD_SECONDS)
     _revive(borea, ceres)
     events = _events(deploying.result())
 
@@ -193,8 +226,6 @@ def test_3_too_many_planned_stages_are_down(
     assert "accepted by 1/3 planned stage(s), need 2" in failed[0], failed
     failed_run = failed[0].partition(":")[0]
     assert not [message for message in _loads(events) if failed_run in message]
-    waited = [event["message"] for event in events if event["event"] == "plan"]
-    assert any("standing by" in message for message in waited), events
 
     # Two are enough in the end; the third may still be on its way back.
     nodes.until_all_are_well()

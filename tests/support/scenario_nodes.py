@@ -178,15 +178,21 @@ def stage_of(daemon: Daemon, model: str) -> dict[str, Any] | None:
 
 def stage_count(daemon: Daemon) -> int:
     """How many stage processes a daemon has."""
+    return len(stage_pids(daemon))
+
+
+def stage_pids(daemon: Daemon) -> list[int]:
+    """The stage processes of a daemon."""
     assert daemon.process is not None
-    return sum("serve-binary" in command for command in _children(daemon.process.pid))
+    children = child_pids(daemon.process.pid)
+    return [pid for pid in children if "serve-binary" in _command(pid)]
 
 
-def _children(pid: int) -> Iterator[str]:
-    for child in child_pids(pid):
-        # One may end while we look.
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            yield Path(f"/proc/{child}/cmdline").read_text()
+def _command(pid: int) -> str:
+    # One may end while we look.
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    return ""
 
 
 def verdict(answer: Mapping[str, Any]) -> str:
