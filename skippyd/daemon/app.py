@@ -34,6 +34,7 @@ from skippyd.coordination.fence_store import FenceStore
 from skippyd.core.coordinator.instant import MS_PER_S
 from skippyd.daemon.fail_points import FailPoints
 from skippyd.daemon.listeners import bound_listeners
+from skippyd.daemon.node_health import check_node
 from skippyd.daemon.notify import Notifier
 from skippyd.daemon.safe_mode import SafeModeSwitch
 from skippyd.daemon.signals import watch_signals
@@ -157,9 +158,8 @@ async def _open_door(
 async def _live(nursery: trio.Nursery, view: DaemonView, notifier: Notifier) -> None:
     """Tell that the node is ready, and how it goes; end it when that is wanted."""
     node = view.node
-    tell = functools.partial(
-        notifier.run, status=view.summary, check=node.stages.check_store
-    )
+    check = functools.partial(check_node, node.stages)
+    tell = functools.partial(notifier.run, status=view.summary, check=check)
     nursery.start_soon(tell)
     logger.info(
         "event=ready node=%s name=%s control=%s safe_mode=%s",

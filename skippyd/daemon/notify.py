@@ -1,12 +1,12 @@
 """What the service manager is told: ready, how it goes, alive, reloading, stopping.
 
 A watchdog message is sent only after the node has been found alive: this loop turned,
-and the fence store took a question. Without a service manager nothing is sent.
+the fence store took a question, and no stage and no lane of one hangs. Without a service
+manager nothing is sent.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import socket
@@ -107,11 +107,15 @@ class Notifier:
 
     async def _is_well(self, check: Callable[[], Awaitable[None]]) -> bool:
         assert self.watchdog_s is not None
+        reason = "the fence store does not answer in time"
         with trio.move_on_after(self.watchdog_s * HEALTH_PATIENCE_SHARE):
-            with contextlib.suppress(SkippyError):
+            try:
                 await check()
+            except SkippyError as error:
+                reason = str(error)
+            else:
                 return True
-        logger.error("event=unwell reason='the fence store does not answer'")
+        logger.error("event=unwell reason=%r", reason)
         return False
 
 

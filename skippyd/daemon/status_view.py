@@ -9,6 +9,7 @@ from skippyd.admin import schema
 from skippyd.coordination.rollout_reports import stage_of_run
 from skippyd.core.coordinator.messages import StageState
 from skippyd.daemon.clock import read_instant
+from skippyd.daemon.node_health import troubles
 
 
 if TYPE_CHECKING:
@@ -103,6 +104,8 @@ def _reasons(node: Node, stages: tuple[schema.StageRow, ...]) -> Iterator[str]:
     for report in node.stages.report().stages:
         if report.health is not None and report.health.startswith("degraded"):
             yield f"{report.status.stage.stage_id}: {report.health}"
+    for trouble in troubles(node.stages.stage_runs(), read_instant().boottime_ms):
+        yield trouble.text
 
 
 def _run_and_stages(

@@ -88,7 +88,10 @@ async def test_a_well_node_gives_signs_of_life(
 
 @pytest.mark.parametrize("does_hang", [True, False])
 async def test_a_node_whose_store_does_not_answer_gives_none(
-    manager: socket.socket, autojump_clock: object, does_hang: bool
+    manager: socket.socket,
+    autojump_clock: object,
+    caplog: pytest.LogCaptureFixture,
+    does_hang: bool,
 ) -> None:
     notifier = _notifier(manager, WATCHDOG_USEC="20000000")
 
@@ -101,3 +104,5 @@ async def test_a_node_whose_store_does_not_answer_gives_none(
     with trio.move_on_after(30):
         await notifier.run(status=lambda: "serving", check=unwell)
     assert "WATCHDOG=1" not in _said(manager)
+    reason = "does not answer in time" if does_hang else "no space left on device"
+    assert reason in caplog.text

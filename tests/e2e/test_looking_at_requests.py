@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -117,3 +119,18 @@ def test_a_request_is_seen_on_its_lanes_while_it_runs_and_in_figures_afterwards(
         assert now["lock_wait"]["count"] == then["lock_wait"]["count"] + 1
         assert (now["ring"]["dropped"], now["ring"]["lost"]) == (0, 0)
     assert second.ctl("lanes").stdout.count(" idle ") == 1
+
+    # A process that hangs is told as a reason, and no more when it goes on.
+    (stage,) = (row for row in second.ask("status")["stages"] if row["stage_index"])
+    os.kill(stage["pid"], signal.SIGSTOP)
+    try:
+        until(lambda: "silent" in reasons(second), "it is told", within_s=LOOK_SECONDS)
+        assert second.ask("status")["daemon"]["state"] == "degraded"
+    finally:
+        os.kill(stage["pid"], signal.SIGCONT)
+    until(lambda: "silent" not in reasons(second), "it is well", within_s=LOOK_SECONDS)
+
+
+def reasons(daemon: Daemon) -> str:
+    """Why a daemon is not simply serving."""
+    return " ".join(daemon.ask("status")["daemon"]["reasons"])
