@@ -21,6 +21,8 @@ from support.tree import ROOT
 
 
 if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
     from pathlib import Path
 
 UNIT = ROOT / "packaging" / "systemd" / "skippyd.service"
@@ -133,6 +135,56 @@ def test_manual_pages_name_every_command() -> None:
     for name in ("run", "config"):
         assert name in skippyd.cli.main.COMMANDS
         assert f"skippyd {name}" in daemon
+
+
+def test_the_operators_page_has_the_flags_of_each_command_and_no_others() -> None:
+    page = (MAN / "skippyctl.1").read_text()
+    entries = {
+        _words(first): rest
+        for entry in _section(page, "COMMANDS").split(".TP\n")[1:]
+        for first, _, rest in [entry.partition("\n")]
+    }
+    general = _flags_in(_section(page, "OPTIONS"))
+    parsed = {
+        " ".join(path): {flag for a in actions for flag in a.option_strings}
+        for path, actions in _commands(skippyctl.main.whole_parser())
+    }
+    described = {
+        next((c for c in parsed if f"{words} ".startswith(f"{c} ")), words): rest
+        for words, rest in entries.items()
+    }
+    assert described.keys() == parsed.keys()
+    for command, flags in parsed.items():
+        own = {f for f in flags if f.startswith("--")} - general - {"--help"}
+        assert _flags_in(described[command]) - general == own, command
+    everything = set().union(*parsed.values()) | {"--version"}
+    assert general <= everything
+
+
+def _section(page: str, name: str) -> str:
+    return page.partition(f".SH {name}\n")[2].partition(".SH ")[0]
+
+
+def _words(first_line: str) -> str:
+    macro, _, rest = first_line.replace("\\-", "-").partition(" ")
+    assert macro in {".B", ".BI"}
+    return " ".join(rest.replace('"', "").split())
+
+
+def _flags_in(text: str) -> set[str]:
+    return set(re.findall(r"--[a-z][a-z-]*", text.replace("\\-", "-")))
+
+
+def _commands(
+    parser: argparse.ArgumentParser, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], list[argparse.Action]]]:
+    """Every command that does something, with its arguments."""
+    inner = [a for a in parser._actions if isinstance(a.choices, dict)]
+    for action in inner:
+        for name, sub in dict(action.choices or {}).items():
+            yield from _commands(sub, (*path, name))
+    if not inner:
+        yield path, parser._actions
 
 
 @pytest.mark.parametrize("page", ["skippyd.8", "skippyctl.1"])
