@@ -46,7 +46,6 @@ from skippyd.core.wire.replies import (
 )
 from skippyd.core.wire.sampling import parse_sampling
 from skippyd.errors import FailureCode, LocalProtocolError, RemoteProtocolError
-from skippyd.ids import RequestId, SessionId
 
 
 _MESSAGE_KINDS: Final = {kind.value: kind for kind in MessageKind}
@@ -145,8 +144,9 @@ def _message_of_prefix(words: tuple[int, ...]) -> tuple[StageMessage, int, int]:
         decode_step=words[11],
         current_token=words[12],
         source_stage_index=words[13],
-        request_id=RequestId(words[14]),
-        session_id=SessionId(words[15]),
+        # A NewType is a Python call, twice for each token.
+        request_id=words[14],  # type: ignore[arg-type]
+        session_id=words[15],  # type: ignore[arg-type]
     )
     return message, words[3], words[4]
 
