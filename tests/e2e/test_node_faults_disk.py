@@ -1,4 +1,7 @@
-"""A disk that fails under the fence of a real daemon: no answer, a reason, no amnesia."""
+"""A disk that fails under the fence of a real daemon: no answer, a reason, no amnesia.
+
+A disk that is really full is in `test_node_faults_start.py`.
+"""
 
 from __future__ import annotations
 
@@ -119,23 +122,15 @@ def failing(node: FailingNode) -> FailingNode:
     return node
 
 
-@pytest.mark.parametrize(
-    ("operation", "number", "file"),
-    [
-        ("sync", errno.EIO, STORE),
-        ("write", errno.ENOSPC, STORE),
-        ("sync", errno.EIO, WITNESS),
-    ],
-    ids=["store-sync-EIO", "store-write-ENOSPC", "witness-sync-EIO"],
-)
+@pytest.mark.parametrize("file", [STORE, WITNESS])
 def test_a_claim_that_the_disk_does_not_take_is_not_answered_and_ends_the_daemon(
-    failing: FailingNode, operation: str, number: int, file: str
+    failing: FailingNode, file: str
 ) -> None:
     accepted = failing.next_term()
     with failing.coordinator() as first:
         assert "Rejected" not in str(first.claim(accepted)["result"])
         assert stored_term(failing.state) == accepted
-        _break_disk(failing, operation, number, file)
+        failing.machine.fail_syncs(errno.EIO, failing.state / file)
         with pytest.raises(OSError, match=r"ended|reset|closed|EOF|violation"):
             first.claim(failing.next_term())
     assert failing.daemon.wait() == FENCE_STORE, failing.daemon.log
@@ -153,26 +148,17 @@ def test_a_claim_that_the_disk_does_not_take_is_not_answered_and_ends_the_daemon
     assert stored_term(failing.state) == failing.newest_term
 
 
-def _break_disk(node: FailingNode, operation: str, number: int, file: str) -> None:
-    prefix = node.state / file
-    if operation == "sync":
-        node.machine.fail_syncs(number, prefix)
-    else:
-        node.machine.fail_writes(number, prefix)
-
-
 def test_a_daemon_whose_fence_cannot_be_made_durable_does_not_start(
     failing: FailingNode,
 ) -> None:
     before = stored_term(failing.state)
     assert failing.daemon.stop() == 0
-    for file in (STORE, FRESH_WITNESS):
-        failing.machine.fail_syncs(errno.EIO, failing.state / file)
-        failing.daemon.start()
-        assert failing.daemon.wait() == FENCE_STORE, failing.daemon.log
-        last_words = failing.daemon.log.splitlines()[-1]
-        assert f"{failing.state}/{STORE} cannot be written" in last_words
-        assert not failing.daemon.socket.exists(), "nobody was told that it serves"
+    failing.machine.fail_syncs(errno.EIO, failing.state / FRESH_WITNESS)
+    failing.daemon.start()
+    assert failing.daemon.wait() == FENCE_STORE, failing.daemon.log
+    last_words = failing.daemon.log.splitlines()[-1]
+    assert f"{failing.state}/{STORE} cannot be written" in last_words
+    assert not failing.daemon.socket.exists(), "nobody was told that it serves"
     failing.machine.fail_writes(errno.ENOSPC, failing.state / "lock")
     failing.daemon.start()
     assert failing.daemon.wait() == TRY_AGAIN, failing.daemon.log
