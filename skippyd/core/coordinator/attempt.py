@@ -46,6 +46,7 @@ from skippyd.core.coordinator.messages import (
 )
 from skippyd.core.coordinator.phases import (
     CLAIM_TIMEOUT_MS,
+    FIRST_POLL_MS,
     POLL_MS,
     PROBE_FRESH_MS,
     PROBE_TIMEOUT_MS,
@@ -277,7 +278,7 @@ class Attempt:
 
     def _prepare(self, now: Instant) -> tuple[CampaignEffect, ...]:
         self._enter(Phase.PREPARING, now, self.run.plan.prepare_timeout_ms)
-        self._poll_ms = now.boottime_ms + POLL_MS
+        self._poll_ms = now.boottime_ms + FIRST_POLL_MS
         self._is_preparation_begun = True
         return self._report(Step.PREPARE, "all would accept"), *self._ask_prepared()
 

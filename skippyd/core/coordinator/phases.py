@@ -17,6 +17,9 @@ CLAIM_TIMEOUT_MS = 30 * MS_PER_S
 PROVE_TIMEOUT_MS = 120 * MS_PER_S
 PUBLISH_TIMEOUT_MS = 30 * MS_PER_S
 
+FIRST_POLL_MS = MS_PER_S // 4
+"""When a preparation is first asked about: most parts are there already."""
+
 POLL_MS = 2 * MS_PER_S
 """How often a preparation is asked about and an unfinished claim repeated."""
 

@@ -27,6 +27,7 @@ from skippyd.core.coordinator.messages import (
 )
 from skippyd.core.coordinator.phases import (
     CLAIM_TIMEOUT_MS,
+    FIRST_POLL_MS,
     POLL_MS,
     PROBE_FRESH_MS,
     PROBE_TIMEOUT_MS,
@@ -175,9 +176,12 @@ def test_preparations_are_asked_about_until_all_are_there() -> None:
     rig.prepared(A)
     rig.prepared(B, PreparationState.DOWNLOADING)
 
-    rig.wait(POLL_MS)
+    rig.wait(FIRST_POLL_MS - 1)
+    assert rig.effects == ()
+    rig.wait(1)
     assert sent(rig.effects) == [(B, PrepareStage), (C, PrepareStage)]
     rig.wait(POLL_MS)
+    assert sent(rig.effects) == [(B, PrepareStage), (C, PrepareStage)]
     rig.prepared(B, PreparationState.READY)
     rig.prepared(C)
 
