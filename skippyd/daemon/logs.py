@@ -26,7 +26,8 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-KEPT_LINES = 4_096
+KEPT_LINES = 2_000
+"""As many as may be asked for at once."""
 QUEUED_LINES = 8_192
 LONGEST_MESSAGE = 8_192
 STAGE_LOGGER = "skippyd.stage"

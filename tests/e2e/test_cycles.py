@@ -74,6 +74,13 @@ def _is_back_at(daemon: Daemon, before: Census) -> bool:
     )
 
 
+def _until_back_at(daemon: Daemon, before: Census) -> None:
+    try:
+        until(lambda: _is_back_at(daemon, before), "as before", within_s=IDLE_SECONDS)
+    except AssertionError:
+        pytest.fail(f"{daemon.name} held {before} and holds {daemon.census()}")
+
+
 @pytest.mark.watchdog(60 * CYCLES)
 def test_cycles_leave_nothing_behind(
     nodes: tuple[Daemon, Daemon], smollm2_path: Path
@@ -85,9 +92,5 @@ def test_cycles_leave_nothing_behind(
     for _ in range(CYCLES - SETTLED):
         _cycle(*nodes, model)
     for daemon, then in zip(nodes, before, strict=True):
-        until(
-            lambda daemon=daemon, then=then: _is_back_at(daemon, then),  # type: ignore[misc]
-            f"{daemon.name} holds no more than {then}",
-            within_s=IDLE_SECONDS,
-        )
+        _until_back_at(daemon, then)
         assert daemon.stop() == 0, daemon.log
