@@ -87,7 +87,13 @@ def _check_claim(
             ghost.broken("I1", f"{claim.term} is being fenced but not durable")
         return
     ghost.accept_left(claim, durable)
-    _check_lease(node)
+    # Several claims may have waited for one fence; the ghost knows what all of them make
+    # of the lease when the last of them is answered.
+    if not any(
+        isinstance(other.delivery.request, ClaimCoordinator)
+        for other in node.open_requests.values()
+    ):
+        _check_lease(node)
 
 
 def _check_lease(node: Node) -> None:
