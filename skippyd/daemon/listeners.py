@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from skippyd.config.endpoints import Endpoint
 from skippyd.errors import ConfigError
 
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from skippyd.config.daemon import DaemonConfig
-    from skippyd.config.endpoints import Endpoint
 
 BACKLOG = 128
 
@@ -50,6 +50,9 @@ def bound_listeners(config: DaemonConfig) -> Iterator[Listeners]:
         control = _listen(config.control.bind, "[control] bind", sockets)
         bind = config.openai.bind
         openai = None if bind is None else _listen(bind, "[openai] bind", sockets)
+        with contextlib.ExitStack() as tried:
+            # Stages bind it later, on ports of their own: a wrong one is told now.
+            _listen(Endpoint(config.stages.host, 0), "[stages] host", tried)
         yield Listeners(control=control, openai=openai)
 
 

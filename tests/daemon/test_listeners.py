@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import socket
 
+import attrs
 import pytest
 
 from skippyd.config.daemon import ControlTable, DaemonConfig, OpenAiTable
@@ -37,5 +38,17 @@ async def test_an_address_of_another_machine_is_named(host: str) -> None:
     with (
         pytest.raises(ConfigError, match=rf"\[control\] bind {host}:0"),
         bound_listeners(_config(Endpoint(host, 0))),
+    ):
+        pass
+
+
+async def test_a_stage_host_of_another_machine_is_named_at_the_start() -> None:
+    config = attrs.evolve(
+        _config(Endpoint("127.0.0.1", 0)),
+        stages=attrs.evolve(DaemonConfig().stages, host="192.0.2.1"),
+    )
+    with (
+        pytest.raises(ConfigError, match=r"\[stages\] host 192.0.2.1"),
+        bound_listeners(config),
     ):
         pass
