@@ -11,6 +11,7 @@ from skippyd.daemon.clock import read_instant
 
 if TYPE_CHECKING:
     from skippyd.coordination.ports import NodeReport, PeerInfo
+    from skippyd.coordination.stage_run import StageRun
     from skippyd.core.coordinator.claim import CoordinatorClaim
     from skippyd.core.coordinator.fence import ClaimFence
     from skippyd.core.coordinator.instant import Instant
@@ -56,13 +57,12 @@ def fence_document(node: Node) -> schema.Fence:
 
 def lanes_document(node: Node) -> schema.Lanes:
     """Lanes of this node's stages, as their processes told last."""
-    now_ms = read_instant().boottime_ms
-    runs = [run for run in node.stages.stage_runs() if run.child is not None]
+    told = _told(node)
     return schema.Lanes(
-        left_off=sum(run.activity.left_off for run in runs),
+        left_off=sum(run.activity.left_off for run, _ago_ms in told),
         items=tuple(
-            _lane(run.load.stage.stage_id, lane, max(0, now_ms - run.heard_ms))
-            for run in runs
+            _lane(run.load.stage.stage_id, lane, ago_ms)
+            for run, ago_ms in told
             for lane in run.activity.lanes
         ),
     )
@@ -70,16 +70,25 @@ def lanes_document(node: Node) -> schema.Lanes:
 
 def sessions_document(node: Node) -> schema.Sessions:
     """Sessions of this node's stages, as their processes told last."""
-    now_ms = read_instant().boottime_ms
-    runs = [run for run in node.stages.stage_runs() if run.child is not None]
+    told = _told(node)
     return schema.Sessions(
-        left_off=sum(run.activity.left_off for run in runs),
+        left_off=sum(run.activity.left_off for run, _ago_ms in told),
         items=tuple(
-            _session(run.load.stage.stage_id, session, max(0, now_ms - run.heard_ms))
-            for run in runs
+            _session(run.load.stage.stage_id, session, ago_ms)
+            for run, ago_ms in told
             for session in run.activity.sessions
         ),
     )
+
+
+def _told(node: Node) -> list[tuple[StageRun, int]]:
+    """Runs with a process, and for how many milliseconds each has said nothing."""
+    now_ms = read_instant().boottime_ms
+    return [
+        (run, max(0, now_ms - run.heard_ms))
+        for run in node.stages.stage_runs()
+        if run.child is not None
+    ]
 
 
 def nodes_document(node: Node) -> schema.Nodes:

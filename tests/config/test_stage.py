@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import attrs
 import pytest
@@ -23,22 +22,9 @@ from skippyd.config.stage import (
 )
 from skippyd.errors import ConfigError
 from skippyd.ids import ModelId, RunId, StageId, TopologyId
+from support.stage_json import REQUIRED
 
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-REQUIRED: Mapping[str, object] = {
-    "run_id": "run-1",
-    "topology_id": "topology-1",
-    "model_id": "org/model:Q4_1",
-    "stage_id": "stage-1",
-    "stage_index": 1,
-    "layer_start": 10,
-    "layer_end": 20,
-    "load_mode": "runtime-slice",
-    "bind_addr": "127.0.0.1:19001",
-}
 PEER = {"stage_id": "stage-2", "stage_index": 2, "endpoint": "127.0.0.1:19002"}
 
 

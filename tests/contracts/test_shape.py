@@ -27,10 +27,9 @@ JUDGING = ("assert_", "check", "expect")
 NEVER_RUN = re.compile(r"\bpytest\.(?:mark\.)?(?:skip|xfail|importorskip)")
 # File -> what a machine may lack or not let its user do; its skips say so when run.
 NEEDS_OF_THE_KERNEL = {
-    "tests/e2e/test_namespaces.py": "network namespaces of its own",
+    "tests/e2e/conftest.py": "network namespaces of its own",
     "tests/e2e/test_node_faults_clock.py": "a C compiler",
     "tests/e2e/test_node_faults_disk.py": "a C compiler",
-    "tests/e2e/test_scenario_partition.py": "network namespaces of its own",
     "tests/e2e/test_node_faults_start.py": "another user's processes, a small mount",
 }
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.daemon_groups import joined
 from support.daemons import Census, Daemon, until
 
 
@@ -29,25 +30,13 @@ IDLE_SECONDS = 20.0
 
 @pytest.fixture
 def nodes(tmp_path: Path, smollm2_path: Path) -> Iterator[tuple[Daemon, Daemon]]:
-    first, second = (
+    daemons = [
         Daemon(name, tmp_path / name, smollm2_path.parent)
         for name in ("atlas", "borea")
-    )
-    try:
-        first.start()
-        second.start()
-        first.until_ready()
-        second.until_ready()
-        second.join(first)
-        until(
-            lambda: first.sees() == {"atlas": "ok", "borea": "ok"},
-            "both see each other",
-            within_s=30,
-        )
+    ]
+    with joined(daemons):
+        first, second = daemons
         yield first, second
-    finally:
-        first.close()
-        second.close()
 
 
 def _cycle(first: Daemon, second: Daemon, model: str) -> None:

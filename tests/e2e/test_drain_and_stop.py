@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import urllib.error
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,6 +25,7 @@ from support.scenario_nodes import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from concurrent.futures import ThreadPoolExecutor
 
     from support.scenario_nodes import ScenarioNodes
 
@@ -56,13 +56,6 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioNodes]:
         yield started
         for daemon in daemons:
             assert daemon.stop() == 0, daemon.log
-
-
-@pytest.fixture
-def watchers() -> Iterator[ThreadPoolExecutor]:
-    """Threads in which commands wait."""
-    with ThreadPoolExecutor() as pool:
-        yield pool
 
 
 def deployed(daemon: Daemon, model: str, *flags: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.daemon_groups import joined
 from support.daemons import Daemon, until
 
 
@@ -31,29 +32,17 @@ LOOK_SECONDS = 30.0
 @pytest.fixture
 def nodes(tmp_path: Path, smollm2_path: Path) -> Iterator[tuple[Daemon, Daemon]]:
     """Two nodes that serve SmolLM2 together, the first one coordinating."""
-    first, second = (
+    daemons = [
         Daemon(name, tmp_path / name, smollm2_path.parent)
         for name in ("atlas", "borea")
-    )
-    try:
-        first.start()
-        second.start()
-        first.until_ready()
-        second.until_ready()
-        second.join(first)
-        until(
-            lambda: first.sees() == {"atlas": "ok", "borea": "ok"},
-            "both see each other",
-            within_s=30,
-        )
+    ]
+    with joined(daemons):
+        first, second = daemons
         model = smollm2_path.stem
         deployed = first.ctl("deploy", model, "--nodes", "atlas,borea", "--lanes", "2")
         assert deployed.returncode == 0, deployed.stdout + deployed.stderr
         yield first, second
         assert (first.stop(), second.stop()) == (0, 0), first.log
-    finally:
-        first.close()
-        second.close()
 
 
 @contextlib.contextmanager

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.daemon_groups import joined
 from support.daemons import until
-from support.namespaces import PluggedDaemon, Switch, reason_against
+from support.namespaces import PluggedDaemon, Switch
 from support.old_coordinator import claim_again
 from support.unsplit_answers import unsplit_answer
 
@@ -33,16 +34,6 @@ LEASE_UNSAID = {"lease_until_unix_ms": None}
 
 
 @pytest.fixture
-def switch() -> Iterator[Switch]:
-    """A switch with a place for each node; skips where the kernel does not let us."""
-    reason = reason_against()
-    if reason is not None:
-        pytest.skip(reason)
-    with Switch(NODES) as made:
-        yield made
-
-
-@pytest.fixture
 def nodes(
     tmp_path: Path, smollm2_path: Path, switch: Switch
 ) -> Iterator[tuple[PluggedDaemon, ...]]:
@@ -53,21 +44,8 @@ def nodes(
         )
         for name in NODES
     )
-    try:
-        for daemon in daemons:
-            daemon.start()
-        for daemon in daemons:
-            daemon.until_ready()
-        first, second, third = daemons
-        second.join(first)
-        third.join(first)
-        third.join(second)
-        for daemon in daemons:
-            _until_health(daemon, dict.fromkeys(NODES, "ok"))
+    with joined(daemons, within_s=60):
         yield daemons
-    finally:
-        for daemon in daemons:
-            daemon.close()
 
 
 @pytest.mark.watchdog(900)

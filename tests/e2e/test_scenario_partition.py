@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.daemons import until
-from support.namespaces import PluggedDaemon, Switch, reason_against
+from support.namespaces import PluggedDaemon, Switch
 from support.scenario_nodes import (
     NODES,
     PROMPT,
@@ -41,16 +41,6 @@ pytestmark = [pytest.mark.native, pytest.mark.slow]
 PARTED, OTHER = "parted", "other"
 REFUSED = 6
 NOTICE_SECONDS = 30.0
-
-
-@pytest.fixture
-def switch() -> Iterator[Switch]:
-    """A switch with a place for each node; skips where the kernel does not let us."""
-    reason = reason_against()
-    if reason is not None:
-        pytest.skip(reason)
-    with Switch(NODES) as made:
-        yield made
 
 
 @pytest.fixture

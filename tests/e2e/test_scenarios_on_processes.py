@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -38,6 +37,7 @@ from support.unsplit_answers import unsplit_answer
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterator
+    from concurrent.futures import ThreadPoolExecutor
 
     from support.scenario_nodes import ScenarioNodes
 
@@ -66,13 +66,6 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioNodes]:
         yield started
         for daemon in daemons:
             assert daemon.stop() == 0, daemon.log
-
-
-@pytest.fixture
-def watchers() -> Iterator[ThreadPoolExecutor]:
-    """Threads in which commands wait."""
-    with ThreadPoolExecutor() as pool:
-        yield pool
 
 
 def _deploy(daemon: Daemon, model: str) -> subprocess.CompletedProcess[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.daemon_groups import joined
 from support.daemons import Daemon, until
 from support.old_coordinator import claim_again
 from support.unsplit_answers import unsplit_answer
@@ -40,25 +41,8 @@ def nodes(tmp_path: Path, smollm2_path: Path) -> Iterator[tuple[Daemon, ...]]:
         Daemon(name, tmp_path / name, smollm2_path.parent, has_wire=True)
         for name in NODES
     )
-    try:
-        for daemon in daemons:
-            daemon.start()
-        for daemon in daemons:
-            daemon.until_ready()
-        first, second, third = daemons
-        second.join(first)
-        third.join(first)
-        third.join(second)
-        for daemon in daemons:
-            until(
-                lambda daemon=daemon: set(daemon.sees().values()) == {"ok"},  # type: ignore[misc]
-                f"{daemon.name} sees all",
-                within_s=30,
-            )
+    with joined(daemons):
         yield daemons
-    finally:
-        for daemon in daemons:
-            daemon.close()
 
 
 def _run_id(daemon: Daemon) -> str | None:

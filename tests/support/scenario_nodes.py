@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from skippyd.runtime.build import build_facts
+from support.daemon_groups import joined, until_all_are_well
 from support.daemons import Daemon, until
 from support.process_holdings import child_pids
 from support.random_models import RandomModel, write_random_model
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 NODES = ("atlas", "borea", "ceres")
 TIMERS = "[timers]\nstatus_every_ms = 500\ndrain_ms = 2000\n"
 LAYERS = 6
-MEET_SECONDS = 30.0
 PUBLISH_SECONDS = 60.0
 MEMORY_KIB = {"atlas": 1824, "borea": 1792, "ceres": 1760}
 """Two nodes can hold one of the small models, one alone cannot; the planner puts the
@@ -54,13 +54,7 @@ class ScenarioNodes:
 
     def until_all_are_well(self) -> None:
         """Wait until each node sees all three."""
-        well = dict.fromkeys((daemon.name for daemon in self.daemons), "ok")
-        for daemon in self.daemons:
-            until(
-                lambda daemon=daemon: daemon.sees() == well,  # type: ignore[misc]
-                f"{daemon.name} sees {well}",
-                within_s=MEET_SECONDS,
-            )
+        until_all_are_well(self.daemons)
 
     @contextlib.contextmanager
     def played(
@@ -94,24 +88,11 @@ class ScenarioNodes:
 @contextlib.contextmanager
 def scenario_nodes(daemons: Sequence[Daemon], models: Path) -> Iterator[ScenarioNodes]:
     """Start daemons, let them join each other, and end them whatever happens."""
-    try:
-        for daemon in daemons:
-            daemon.start()
-        for daemon in daemons:
-            daemon.until_ready()
-        first, second, third = daemons
-        second.join(first)
-        third.join(first)
-        third.join(second)
+    with joined(daemons):
         ids = {
             each.name: str(each.ask("status")["daemon"]["node_id"]) for each in daemons
         }
-        nodes = ScenarioNodes(daemons, models, ids)
-        nodes.until_all_are_well()
-        yield nodes
-    finally:
-        for daemon in daemons:
-            daemon.close()
+        yield ScenarioNodes(daemons, models, ids)
 
 
 def memory_lines(name: str) -> str:

@@ -186,11 +186,6 @@ def has_authoritative_position(kind: MessageKind) -> bool:
     return kind in _AUTHORITATIVE
 
 
-def accepts_any_state(kind: MessageKind) -> bool:
-    """Whether phase and flags of this kind are left unchecked by a stage."""
-    return kind in _ANY_STATE
-
-
 def expected_state(kind: MessageKind) -> tuple[int, int] | None:
     """Phase and required flags of a kind as numbers; None where any will do."""
     return _EXPECTED_STATE[kind]

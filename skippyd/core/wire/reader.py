@@ -184,7 +184,7 @@ class Parsing(Generic[T]):
             LocalProtocolError: The end was announced before.
         """
         if self._failure is not None:
-            self._check_alive()
+            raise _again(self._failure)
         if self._ended:
             raise LocalProtocolError(
                 f"{len(data)} bytes were given to a parser after the end of its stream"
@@ -197,7 +197,8 @@ class Parsing(Generic[T]):
         Raises:
             RemoteProtocolError: What is left cannot become a whole value.
         """
-        self._check_alive()
+        if self._failure is not None:
+            raise _again(self._failure)
         self._ended = True
         if not self._done:
             self._advance()
@@ -209,7 +210,7 @@ class Parsing(Generic[T]):
             RemoteProtocolError: The peer broke the protocol, now or before.
         """
         if self._failure is not None:
-            self._check_alive()
+            raise _again(self._failure)
         done = self._done
         if not done:
             self._advance()
@@ -229,10 +230,6 @@ class Parsing(Generic[T]):
         """Bytes behind the last value, for the parser that takes over."""
         return self._reader.take_rest()
 
-    def _check_alive(self) -> None:
-        if self._failure is not None:
-            raise RemoteProtocolError(str(self._failure)) from self._failure
-
     def _advance(self) -> None:
         try:
             next(self._running)
@@ -249,3 +246,10 @@ class Parsing(Generic[T]):
                 f" {self._reader.missing} never came; see its log for the cause"
             )
             raise self._failure
+
+
+def _again(failure: RemoteProtocolError) -> RemoteProtocolError:
+    """The first failure, said once more as what caused it."""
+    repeated = RemoteProtocolError(str(failure))
+    repeated.__cause__ = failure
+    return repeated

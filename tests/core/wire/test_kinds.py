@@ -8,8 +8,8 @@ from skippyd.core.wire.kinds import (
     Phase,
     ReplyKind,
     StateFlag,
-    accepts_any_state,
     carries_activation,
+    expected_state,
     has_authoritative_position,
     is_cache_query,
     phase_of,
@@ -61,7 +61,7 @@ def test_work_and_cache_queries_share_no_kind() -> None:
 
 
 def test_some_control_kinds_come_with_any_state() -> None:
-    holds = [accepts_any_state(k) for k in MessageKind]
+    holds = [expected_state(k) is None for k in MessageKind]
     assert numbers_where(holds) == {7, 13, 14, 19, 22}
 
 
