@@ -15,11 +15,13 @@ from skippyd.runtime.interface import StepResult
 from skippyd.stage.lane_board import LaneBoard
 from skippyd.stage.span_outbox import SpanOutbox
 from support.scripted_runtime import defect
-from support.stage_room import blocking, driver_on, running_room
+from support.stage_room import becomes, blocking, driver_on, running_room
 
 
 if TYPE_CHECKING:
+    from skippyd.core.telemetry.span import Span
     from skippyd.core.wire.messages import StageMessage
+    from skippyd.stage.node import StageNode
 
 
 def board_of(overdue_s: float = 60.0) -> LaneBoard:
@@ -35,6 +37,33 @@ def decode(session: int) -> StageMessage:
         prompt_token_count=4,
         decode_step=0,
     )
+
+
+def told(board: LaneBoard) -> list[tuple[str, int, int]]:
+    """State, session and positions of each session that a board shows."""
+    return [
+        (session.state, session.session_id, session.token_count)
+        for session in board.activity().sessions
+    ]
+
+
+def is_idle(board: LaneBoard) -> bool:
+    """Whether its only lane has no session and says so."""
+    (lane,) = board.activity().lanes
+    return not told(board) and lane.state == "idle"
+
+
+async def span_of(node: StageNode) -> Span:
+    """The only span that a stage leaves, once it has left it."""
+    spans: list[Span] = []
+
+    def has_come() -> bool:
+        spans.extend(node.spans.take().spans)
+        return bool(spans)
+
+    await becomes(has_come, "the span is there")
+    (span,) = spans
+    return span
 
 
 async def test_a_lane_tells_its_session_from_its_first_chunk_to_its_stop() -> None:
@@ -55,16 +84,18 @@ async def test_a_lane_tells_its_session_from_its_first_chunk_to_its_stop() -> No
 
         await blocking(lambda: driver.configure(None))
         await blocking(lambda: driver.decode(6))
+        # A stage notes what it did when it has answered.
+        shown = [("decode", driver.session_id, 6)]
         for board in boards:
-            (session,) = board.activity().sessions
-            assert (session.session_id, session.token_count) == (driver.session_id, 6)
-            assert session.state == "decode"
+            await becomes(lambda board=board: told(board) == shown, "decoding is shown")  # type: ignore[misc]
 
         await blocking(lambda: driver.trim(2))
-        assert [b.activity().sessions[0].token_count for b in boards] == [2, 2]
+        shown = [("decode", driver.session_id, 2)]
+        for board in boards:
+            await becomes(lambda board=board: told(board) == shown, "the trim is shown")  # type: ignore[misc]
         await blocking(driver.stop)
-        assert [board.activity().sessions for board in boards] == [(), ()]
-        assert [board.activity().lanes[0].state for board in boards] == ["idle", "idle"]
+        for board in boards:
+            await becomes(lambda board=board: is_idle(board), "the end is shown")  # type: ignore[misc]
 
 
 async def test_an_ended_session_leaves_a_span_of_its_waits_on_every_stage() -> None:
@@ -73,7 +104,7 @@ async def test_an_ended_session_leaves_a_span_of_its_waits_on_every_stage() -> N
         await blocking(lambda: driver.prefill([1, 2]))
         await blocking(driver.stop)
         for node in room.nodes:
-            (span,) = node.spans.take().spans
+            span = await span_of(node)
             assert span.name is SpanName.BINARY_SESSION_STOP
             assert span.attributes[Attribute.STAGE_INDEX] == node.index
             assert span.attributes[Attribute.STEPS] == 1
