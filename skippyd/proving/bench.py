@@ -77,11 +77,15 @@ class Figure:
 
     @classmethod
     def of_pool(cls, rounds: Sequence[Sequence[float]], share: float) -> Figure:
-        """A quantile of all values together, and of the rounds for its spread."""
-        each = [float(np.quantile(values, share)) for values in rounds]
+        """A quantile of all values together, and of the rounds for its spread.
+
+        Each is one of the values: between two of them the whole could lie outside its
+        parts.
+        """
+        each = [_quantile(values, share) for values in rounds]
         pooled = [value for values in rounds for value in values]
         return cls(
-            median=float(np.quantile(pooled, share)),
+            median=_quantile(pooled, share),
             lowest=min(each),
             highest=max(each),
         )
@@ -173,6 +177,10 @@ def measure_overhead(plan: BenchPlan) -> list[StageOverhead]:
 def prompt() -> list[int]:
     """The token ids every side is fed."""
     return list(range(FIRST_TOKEN, FIRST_TOKEN + PROMPT_TOKENS))
+
+
+def _quantile(values: Sequence[float], share: float) -> float:
+    return float(np.quantile(values, share, method="inverted_cdf"))
 
 
 def _decode_whole(runtime: LlamaStageRuntime) -> tuple[list[int], list[float]]:

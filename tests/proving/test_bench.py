@@ -31,6 +31,13 @@ def test_a_figure_is_a_median_between_its_extremes() -> None:
     assert Figure.of([4.0]) == Figure(median=4.0, lowest=4.0, highest=4.0)
 
 
+@pytest.mark.parametrize("share", [0.5, 0.99])
+def test_a_quantile_of_all_lies_between_those_of_the_rounds(share: float) -> None:
+    rounds = [[1.0, 10.0, 12.0], [2.0, 11.0], [3.0, 3.0, 3.0, 9.0]]
+    figure = Figure.of_pool(rounds, share)
+    assert figure.lowest <= figure.median <= figure.highest
+
+
 def test_a_figure_is_rounded_with_its_spread() -> None:
     figure = Figure(median=0.98765, lowest=0.91239, highest=1.23451)
     assert figure.rounded(3) == (0.988, [0.912, 1.235])

@@ -7,7 +7,8 @@ SmolLM2 is 5 to 7 % faster than from the mapped file (`skippyd bench`, engine_ra
 Theory of operation. llama.cpp allocates all its buffers, then reports progress 0, then
 reads the weights. What anonymous memory is there at that report and was not when the
 load began is those buffers, still untouched; the kernel is asked to back it with huge
-pages. It is a wish: where the kernel does not have them, all stays as it was.
+pages. It is a wish: where the kernel does not have them, all stays as it was, and so
+does memory of an earlier load that the allocator gives out again.
 """
 
 from __future__ import annotations
