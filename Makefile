@@ -17,7 +17,7 @@ run: environment-run ## ask a question of a model cut into three stages, and kee
 	@exec $(BIN)/skippyd demo $(ARGS)
 
 test: environment-dev ## everything: linters, types, unit, native and process tests
-	@exec $(BIN)/python -m pytest $(ARGS)
+	@exec packaging/test.sh $(ARGS)
 
 test-fast: environment-dev ## what needs no native code and no processes, under 90 s
 	@exec $(BIN)/python -m pytest -m "$(FAST)" $(ARGS)
