@@ -38,11 +38,13 @@ def follow(
     wish: WatchEvents,
     *,
     ends_when_final: bool,
+    is_dry_run: bool = False,
     most_failures: int | None = None,
 ) -> ExitCode:
     """Show events until a final one, or for ever; return what the final one asks for.
 
     Args:
+        is_dry_run: A dry run is waited for: it has one event, which ends nothing else.
         most_failures: Failed attempts after which nobody waits any more here, although
             the coordinator goes on trying; None waits as long as the model is wanted.
 
@@ -55,9 +57,10 @@ def follow(
         names = {} if arguments.json else _names(client)
         for event in _shown(_events(client, wish), arguments, names):
             cursor = event.sequence
-            if event.is_final:
+            is_end = event.is_dry_run if is_dry_run else event.is_final
+            if is_end:
                 code = _exit_code(event)
-            if event.is_final and ends_when_final:
+            if is_end and ends_when_final:
                 return code
             failures += event.event == "failed"
             if failures == most_failures:
@@ -117,7 +120,7 @@ def _in_place(
         for event in events:
             progress.take(event)
             live.update(rich_page(progress.page(), console.width), refresh=True)
-            if event.is_final:
+            if event.is_final or event.is_dry_run:
                 last = event
                 break
             yield event
@@ -130,6 +133,8 @@ def _in_place(
 
 
 def _result(event: Event) -> Page:
+    if event.is_dry_run:
+        return (line(event.message),)
     tone = Tone.GOOD if _exit_code(event) is ExitCode.DONE else Tone.BAD
     return (line(event.message, tone=tone),)
 

@@ -31,10 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nodes", type=names, default=(), metavar="A,B", help="use these nodes only"
     )
-    parser.add_argument(
+    # A dry run is over when it is answered: nothing of it could be watched later.
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument(
         "--dry-run", action="store_true", help="only say what would be done"
     )
-    parser.add_argument(
+    ways.add_argument(
         "--detach", action="store_true", help="do not wait; skippyctl watch shows it"
     )
     add_common(parser)
@@ -63,5 +65,6 @@ def run(arguments: argparse.Namespace) -> ExitCode:
             arguments,
             watch,
             ends_when_final=True,
-            most_failures=FAILURES_WAITED_FOR,
+            is_dry_run=arguments.dry_run,
+            most_failures=None if arguments.dry_run else FAILURES_WAITED_FOR,
         )

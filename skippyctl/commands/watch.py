@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--once",
         action="store_true",
         help="end with the first deployment or withdrawal that ends, and its exit code; "
-        "failed attempts end nothing as long as the model is wanted",
+        "dry runs end nothing, nor do failed attempts as long as the model is wanted",
     )
     add_common(parser)
 

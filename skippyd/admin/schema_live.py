@@ -103,6 +103,8 @@ class Event:
         done: How much of `total` is done, in bytes where it is about bytes.
         is_final: Nothing follows for what was asked.
         exit_code: Of a final event, what the command ends with.
+        is_dry_run: All of a dry run: what would be done, and nothing was. Not final, as
+            it says nothing of what is deployed.
     """
 
     schema: str = "skippy.event/1"
@@ -118,6 +120,7 @@ class Event:
     total: int | None = None
     is_final: bool = False
     exit_code: int | None = None
+    is_dry_run: bool = False
 
 
 @attrs.frozen(kw_only=True)

@@ -31,6 +31,7 @@ class RolloutEvent:
         stage_id: The stage it is about.
         done: Bytes done, of a step that takes long.
         total: Bytes in all.
+        is_dry_run: Whether it only says what would be done.
     """
 
     sequence: int
@@ -42,6 +43,7 @@ class RolloutEvent:
     stage_id: str | None = None
     done: int | None = None
     total: int | None = None
+    is_dry_run: bool = False
 
 
 @attrs.define(eq=False)
@@ -69,6 +71,7 @@ class EventLog:
         node_id: NodeId | None = None,
         stage_id: str | None = None,
         progress: tuple[int, int] | None = None,
+        is_dry_run: bool = False,
     ) -> RolloutEvent:
         """Keep an event and wake everybody who follows."""
         self._last += 1
@@ -82,6 +85,7 @@ class EventLog:
             stage_id=stage_id,
             done=None if progress is None else progress[0],
             total=None if progress is None else progress[1],
+            is_dry_run=is_dry_run,
         )
         self._events.append(event)
         self._grown.set()

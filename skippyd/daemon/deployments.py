@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import trio
 
     from skippyd.admin import wishes
+    from skippyd.coordination.planning import PlannedRun
     from skippyd.coordination.rollout_events import EventLog, RolloutEvent
     from skippyd.daemon.node import Node
 
@@ -63,8 +64,7 @@ class Deployments:
         after = self._log.last_sequence
         if wish.dry_run:
             planned = await self.node.rollouts.dry_run(wanted)
-            assert planned.explained is not None
-            self._end(wanted.model_id, Step.PLAN, plan_summary(planned.explained))
+            self._tell_dry_run(wanted.model_id, planned)
         elif await self.node.rollouts.deploy(wanted) is None:
             self._tell_deployed(wanted.model_id)
         return schema.Deployment(model_id=wanted.model_id, after=after)
@@ -139,6 +139,16 @@ class Deployments:
             text = f"{route.run_id}: published at {route.openai_base_url} already"
             self._end(model_id, Step.PUBLISH, text)
 
+    def _tell_dry_run(self, model_id: str, planned: PlannedRun) -> None:
+        assert planned.explained is not None
+        self._log.add(
+            Step.PLAN,
+            f"dry run, nothing was done: {plan_summary(planned.explained)}",
+            model_id=model_id,
+            at_unix_ms=read_instant().unix_ms,
+            is_dry_run=True,
+        )
+
     def _end(
         self, model_id: str, step: Step, message: str, code: ExitCode = ExitCode.DONE
     ) -> None:
@@ -163,6 +173,7 @@ class Deployments:
             total=event.total,
             is_final=code is not None,
             exit_code=None if code is None else int(code),
+            is_dry_run=event.is_dry_run,
         )
 
     def _exit_code(self, event: RolloutEvent) -> ExitCode | None:
@@ -178,4 +189,5 @@ class Deployments:
         states = self.node.rollouts.states()
         if any(s.is_wanted and s.wish.model_id == event.model_id for s in states):
             return True
-        return bool(self._log.since(event.sequence, event.model_id))
+        later = self._log.since(event.sequence, event.model_id)
+        return not all(each.is_dry_run for each in later)

@@ -6,11 +6,13 @@ import pytest
 import trio
 
 from skippyd.admin import wishes
+from skippyd.config.daemon import ModelsTable
 from skippyd.coordination.rollout_wishes import Wish
 from skippyd.core.coordinator.campaign_effects import Step
 from skippyd.daemon.deployments import Deployments
 from skippyd.errors import ExitCode
 from support.running_nodes import a_node
+from support.stage_nodes import small_plan
 
 
 if TYPE_CHECKING:
@@ -49,6 +51,31 @@ async def test_a_failed_attempt_ends_the_watch_only_when_nothing_follows(
         _say(view, Step.PLAN)
         events = (await view.events(wishes.WatchEvents())).items
         assert not any(e.is_final for e in events)
+
+
+async def test_a_dry_run_is_no_end_of_a_deployment_and_follows_nothing(
+    tmp_path: Path,
+) -> None:
+    async with a_node(tmp_path / "atlas") as view:
+        _say(view, Step.FAILED)
+        view.node.rollouts.events.add(
+            Step.PLAN, "what if", model_id="smol", at_unix_ms=1, is_dry_run=True
+        )
+        failed, dry = (await view.events(wishes.WatchEvents())).items
+        assert (failed.is_final, failed.exit_code) == (True, ExitCode.FAILED)
+        assert (dry.is_dry_run, dry.is_final, dry.exit_code) == (True, False, None)
+
+
+@pytest.mark.native
+async def test_a_dry_run_says_its_plan_and_wants_nothing(tmp_path: Path) -> None:
+    models = ModelsTable(paths=(str(small_plan(tmp_path / "models").path.parent),))
+    async with a_node(tmp_path / "atlas", models=models) as view:
+        begun = await view.deploy(wishes.Deploy(model="small", dry_run=True))
+        wish = wishes.WatchEvents(after=begun.after, model_id="small")
+        (told,) = (await view.events(wish)).items
+        assert told.is_dry_run
+        assert told.message.startswith("dry run, nothing was done: context ")
+        assert view.node.rollouts.states() == ()
 
 
 async def test_a_failed_attempt_of_what_is_wanted_ends_no_watch(tmp_path: Path) -> None:

@@ -76,6 +76,36 @@ def test_a_failed_deployment_ends_with_what_the_daemon_says(
     assert out.splitlines()[-1] == "02:00:02  failed   no quorum"
 
 
+DRY_RUN = event(2, "plan", "dry run, nothing was done: 3 stages", is_dry_run=True)
+
+
+@pytest.mark.parametrize("color", ["never", "always"])
+def test_a_dry_run_is_told_as_one_and_ends_with_its_plan(
+    run: Run, view: FakeNodeView, color: str
+) -> None:
+    other = event(1, "publish", "smollm2 is served", is_final=True, exit_code=0)
+    view.story = (other, DRY_RUN)
+    code, out, _ = run("deploy", "smollm2", "--dry-run", "--color", color)
+    assert code == 0
+    assert out.endswith("dry run, nothing was done: 3 stages\n")
+
+
+def test_the_plan_of_a_dry_run_ends_no_watch(run: Run, view: FakeNodeView) -> None:
+    view.story = (DRY_RUN, event(3, "failed", "lost", is_final=True, exit_code=1))
+    code, out, _ = run("watch", "--once")
+    assert code == 1
+    assert "plan     dry run, nothing was done: 3 stages" in out.splitlines()[0]
+
+
+def test_a_dry_run_cannot_be_left_to_itself(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run("deploy", "smollm2", "--dry-run", "--detach")
+    assert ended.value.code == 2
+    assert "not allowed with" in capsys.readouterr().err
+
+
 def test_a_refused_deployment_says_why(run: Run, view: FakeNodeView) -> None:
     view.refusal = infeasible()
     code, out, err = run("deploy", "smollm2")
