@@ -20,6 +20,7 @@ import attrs
 import trio
 
 from skippyd.config.convert import structure
+from skippyd.config.daemon import UNSPECIFIED
 from skippyd.config.endpoints import parse_endpoint
 from skippyd.coordination.control_timers import (
     CONTROL_ALPN,
@@ -66,7 +67,6 @@ FAILURES_PER_MINUTE = 10
 HOSTS_REMEMBERED = 256
 
 _MINUTE_S = 60.0
-_UNSPECIFIED = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 
 
 class JoinError(SkippyError):
@@ -115,7 +115,7 @@ class Joining:
         Raises:
             JoinError: Too many are open, or this node has no address to name.
         """
-        if parse_endpoint(self.address).host in _UNSPECIFIED:
+        if parse_endpoint(self.address).host in UNSPECIFIED:
             raise JoinError(
                 f"this node listens on {self.address}, which is no address to reach "
                 "it at; set [control] advertise = HOST:PORT"
@@ -336,6 +336,6 @@ def _stored(answer: object, invitation: Invitation, peers: PeerBook) -> Peer:
 def _reachable(address: str, host: str) -> str:
     """Where a joiner is: what it says, or where it comes from if it says anywhere."""
     endpoint = parse_endpoint(address, port_zero_allowed=False)
-    if endpoint.host not in _UNSPECIFIED:
+    if endpoint.host not in UNSPECIFIED:
         return address
     return str(attrs.evolve(endpoint, host=host))

@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from skippyd.config.convert import structure
+from skippyd.config.daemon import LONGEST_NAME
 from skippyd.config.documents import parse_json, read_document
 from skippyd.config.endpoints import parse_endpoint
 from skippyd.coordination.identity import (
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 FOLDER = "peers"
 SCHEMA = "skippy.peer/1"
 MOST_PEERS = 256
-LONGEST_NAME = 128
 
 
 @attrs.frozen(kw_only=True)
