@@ -23,6 +23,11 @@ def round_up(value: int, multiple: int) -> int:
     return ceil_div(value, multiple) * multiple
 
 
+def counted(count: int, noun: str) -> str:
+    """Write a count with its noun, of which an s makes many: `1 lane`, `4 lanes`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 _UNITS_BYTES = (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB))
 
 

@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skippyd.units import GIB, KIB, MIB, TIB, ceil_div, format_bytes, round_up
+from skippyd.units import (
+    GIB,
+    KIB,
+    MIB,
+    TIB,
+    ceil_div,
+    counted,
+    format_bytes,
+    round_up,
+)
 
 
 def test_units_are_powers_of_1024() -> None:
@@ -44,3 +53,12 @@ def test_a_need_is_never_written_smaller_than_it_is(size: int) -> None:
     units = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
     hundredths = round(float(number) * 100)
     assert hundredths * units[unit] >= size * 100
+
+
+def test_a_count_goes_with_its_noun() -> None:
+    assert [counted(n, "lane") for n in (0, 1, 2, 4_096)] == [
+        "0 lanes",
+        "1 lane",
+        "2 lanes",
+        "4,096 lanes",
+    ]

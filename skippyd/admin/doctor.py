@@ -15,12 +15,16 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 
 from skippyd.admin.schema import CheckRow
-from skippyd.units import MIB, format_bytes
+from skippyd.units import MIB, counted, format_bytes
 
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 OTHERS_BITS = 0o077
 LEAST_FREE_BYTES = 64 * MIB
@@ -46,6 +50,8 @@ class NodeFacts:
         stage_ports: First and last port for them; None when the kernel chooses.
         allows_plaintext: Whether stages may speak plaintext off loopback.
         is_fence_well: Whether the fence store answers.
+        model_count: Model files that this node has.
+        model_problems: Files and folders that are no models, with the reason.
         proc: Normally `/proc`.
         run: Normally `/run`.
     """
@@ -56,6 +62,8 @@ class NodeFacts:
     stage_ports: tuple[int, int] | None
     allows_plaintext: bool = False
     is_fence_well: bool = True
+    model_count: int = 0
+    model_problems: Mapping[Path, str] = attrs.Factory(dict)
     proc: Path = Path("/proc")
     run: Path = Path("/run")
 
@@ -70,6 +78,7 @@ def local_checks(facts: NodeFacts) -> tuple[CheckRow, ...]:
         clock_check(facts.run),
         descriptor_check(),
         swap_check(facts.proc),
+        models_check(facts.model_count, facts.model_problems),
         host_check(facts),
         port_check(facts),
         llama_check(),
@@ -157,6 +166,22 @@ def swap_check(proc: Path) -> CheckRow:
     finding = f"{format_bytes(used * 1024)} in use"
     remedy = "lower [stages] max_memory, or swapoff: a swapped layer slows every token"
     return doubtful("swap", finding, remedy)
+
+
+def models_check(count: int, problems: Mapping[Path, str]) -> CheckRow:
+    """What [models] paths names is there, and can be read."""
+    finding = counted(count, "model")
+    if not problems:
+        return well(
+            "models", finding if count else "none; [models] paths names folders"
+        )
+    (path, reason), *others = problems.items()
+    more = f", and {counted(len(others), 'more problem')}" if others else ""
+    return doubtful(
+        "models",
+        f"{finding}; {path}: {reason}{more}",
+        "correct [models] paths, copy the file anew, or make it readable",
+    )
 
 
 def host_check(facts: NodeFacts) -> CheckRow:

@@ -13,6 +13,7 @@ from skippyd.errors import ExitCode
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
+    from pathlib import Path
 
     from skippyd.config.layers import LoadedConfig
 
@@ -23,7 +24,9 @@ SCHEMA = "skippy.config/1"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their flags."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    check = actions.add_parser("check", help="say whether it is valid")
+    check = actions.add_parser(
+        "check", help="say whether a daemon could start with it on this machine"
+    )
     add_config_flags(check)
     show = actions.add_parser("show", help="print every value that is in force")
     add_config_flags(show)
@@ -37,17 +40,30 @@ def run(arguments: argparse.Namespace) -> int:
     """Check or show.
 
     Raises:
-        ConfigError: It is not valid; with every complaint.
+        ConfigError: It is not valid, or no daemon could start with it on this machine;
+            with every complaint.
     """
     loaded = loaded_config(arguments)
     if arguments.action == "check":
-        sys.stdout.write(f"{arguments.config}: valid\n")
+        _check(loaded, arguments.config)
     elif arguments.json:
         sys.stdout.write(json.dumps(document(loaded), sort_keys=True) + "\n")
     else:
         for line in lines(loaded, has_origin=arguments.origin):
             sys.stdout.write(line + "\n")
     return ExitCode.DONE
+
+
+def _check(loaded: LoadedConfig, path: Path) -> None:
+    import os  # noqa: PLC0415 - `--help` is quick
+
+    from skippyd.daemon.config_checks import checked_config  # noqa: PLC0415 - as above
+
+    checked = checked_config(loaded.config, os.environ)
+    missing = () if path.exists() else ("there is no such file: defaults are checked",)
+    for warning in (*missing, *checked.warnings):
+        sys.stderr.write(f"{path}: warning: {warning}\n")
+    sys.stdout.write(f"{path}: valid\n")
 
 
 def document(loaded: LoadedConfig) -> dict[str, object]:

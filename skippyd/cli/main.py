@@ -45,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(arguments)
     except SkippyError as error:
-        print(f"skippyd: {error}", file=sys.stderr)
+        for line in str(error).splitlines():
+            print(f"skippyd: {line}", file=sys.stderr)
         return int(error.exit_code)
     except KeyboardInterrupt:
         print("skippyd: interrupted", file=sys.stderr)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -267,16 +268,29 @@ def _model_files(paths: Iterable[Path], problems: dict[Path, str]) -> Iterator[P
     seen: set[Path] = set()
     for path in paths:
         absolute = path.absolute()
-        candidates: Iterable[Path] = [absolute]
-        if absolute.is_dir():
-            candidates = _below(absolute)
-        elif not absolute.exists():
-            problems[absolute] = "no such file or folder; correct [models] paths"
+        try:
+            candidates = _candidates(absolute)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            problems[absolute] = f"{reason}; correct [models] paths, or who may read it"
             continue
         for candidate in candidates:
             if candidate not in seen:
                 seen.add(candidate)
                 yield candidate
+
+
+def _candidates(path: Path) -> Iterable[Path]:
+    """The file itself, or what lies in the folder.
+
+    Raises:
+        OSError: It is not there, or not for us to look at.
+    """
+    if not stat.S_ISDIR(path.stat().st_mode):
+        return [path]
+    # `os.walk` would pass a folder over that it may not read.
+    os.scandir(path).close()
+    return _below(path)
 
 
 def _below(top: Path) -> Iterator[Path]:

@@ -32,6 +32,7 @@ from skippyd.admin.access import Access
 from skippyd.admin.server import serve_admin
 from skippyd.coordination.fence_store import FenceStore
 from skippyd.core.coordinator.instant import MS_PER_S
+from skippyd.daemon.config_checks import checked_config
 from skippyd.daemon.fail_points import FailPoints
 from skippyd.daemon.listeners import bound_listeners
 from skippyd.daemon.node_health import check_node
@@ -40,10 +41,8 @@ from skippyd.daemon.safe_mode import SafeModeSwitch
 from skippyd.daemon.signals import watch_signals
 from skippyd.daemon.starting import NodeStart, read_wall_ms
 from skippyd.daemon.state_directory import open_state_directory
-from skippyd.daemon.supervisor import check_stage_address
 from skippyd.daemon.view import DaemonView
 from skippyd.frontend.door import serve_door
-from skippyd.frontend.door_keys import DoorKeys, check_door_bind
 
 
 if TYPE_CHECKING:
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from skippyd.config.daemon import DaemonConfig
     from skippyd.daemon.logs import LogRing
     from skippyd.daemon.node import Node
+    from skippyd.frontend.door_keys import DoorKeys
 
 logger = logging.getLogger("skippyd.daemon")
 
@@ -109,7 +109,9 @@ async def running_node(
     Raises:
         ConfigError: See `run_daemon`, also for the others.
     """
-    keys = _checked_addresses(config)
+    checked = checked_config(config, environment)
+    for warning in checked.warnings:
+        logger.warning("%s", warning)
     reach = FailPoints.from_environment(environment).reach
     with (
         open_state_directory(Path(config.node.state_dir)) as state,
@@ -132,7 +134,7 @@ async def running_node(
             )
             node = await start.node()
             if listeners.openai is not None:
-                await _open_door(nursery, node, listeners.openai, keys)
+                await _open_door(nursery, node, listeners.openai, checked.keys)
             yield DaemonView(node, nursery)
             nursery.cancel_scope.cancel()
 
@@ -186,21 +188,3 @@ async def _stop(node: Node, drain_s: float) -> None:
         logger.warning("event=drain_cut_short after_s=%g", drain_s)
     with trio.move_on_after(STAGE_GRACE_SECONDS + STOP_EXTRA_SECONDS / 2):
         await node.stages.stop_all(STAGE_GRACE_SECONDS)
-
-
-def _checked_addresses(config: DaemonConfig) -> DoorKeys | None:
-    """Warn about or refuse what would be exposed; returns the door's keys."""
-    warning = check_stage_address(
-        config.stages.host, allow_plaintext=config.stages.allow_plaintext
-    )
-    if warning is not None:
-        logger.warning("%s", warning)
-    openai = config.openai
-    keys = (
-        None
-        if openai.api_keys_file is None
-        else DoorKeys.load(Path(openai.api_keys_file))
-    )
-    if openai.bind is not None:
-        check_door_bind(openai.bind.host, keys)
-    return keys

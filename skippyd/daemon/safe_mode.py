@@ -70,7 +70,7 @@ class SafeModeSwitch:
                 safer than to start without the safe mode that was asked for.
         """
         request = read_request(path)
-        is_asked = _is_on(environment.get(VARIABLE, ""))
+        is_asked = is_asked_for(environment)
         return cls(path, is_asked, request, is_asked or request is not None)
 
     @property
@@ -163,7 +163,13 @@ def _written(request: SafeModeRequest) -> bytes:
     return "\n".join([*lines, ""]).encode()
 
 
-def _is_on(text: str) -> bool:
+def is_asked_for(environment: Mapping[str, str]) -> bool:
+    """Whether the variable asks for safe mode.
+
+    Raises:
+        ConfigError: It says neither yes nor no.
+    """
+    text = environment.get(VARIABLE, "")
     word = text.strip().lower()
     if word in ON_WORDS or word in OFF_WORDS:
         return word in ON_WORDS

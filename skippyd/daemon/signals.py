@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from skippyd.daemon.config_checks import checked_config
 from skippyd.daemon.logs import set_level
 from skippyd.daemon.node import configured_peers
 from skippyd.errors import ConfigError, ExitCode
@@ -60,10 +61,14 @@ def take_over(node: Node, reload: Callable[[], DaemonConfig]) -> None:
     """Read the configuration again and take over what a running daemon can."""
     try:
         fresh = reload()
+        # What could not be started with is not taken over in part either.
+        checked = checked_config(fresh, os.environ)
         peers = configured_peers(fresh.peers)
     except ConfigError as error:
         logger.error("event=reload_refused reason=%r", str(error))  # noqa: TRY400 - its text is all
         return
+    for warning in checked.warnings:
+        logger.warning("%s", warning)
     waiting = waiting_keys(node.config, fresh)
     if waiting:
         logger.warning("event=reload_incomplete restart_for=%s", ",".join(waiting))

@@ -127,14 +127,36 @@ def open_state_directory(path: Path) -> StateDirectory:
     return StateDirectory(path, descriptor)
 
 
+def check_state_directory(path: Path) -> None:
+    """Look whether the directory could be used, or made; makes and locks nothing.
+
+    Raises:
+        ConfigError: It is no directory, lies in none, or belongs to another user. Root
+            may look at what is another user's.
+    """
+    try:
+        nearest = next(each for each in (path, *path.parents) if each.exists())
+        status = nearest.stat()
+    except OSError as error:
+        raise ConfigError(f"state directory {path}: {error.strerror}") from error
+    if not stat.S_ISDIR(status.st_mode):
+        raise ConfigError(f"state directory {path}: {nearest} is no directory")
+    if nearest == path and os.geteuid() != 0:
+        _check_owner(path, status.st_uid)
+
+
+def _check_owner(path: Path, owner_uid: int) -> None:
+    if owner_uid != os.geteuid():
+        raise ConfigError(
+            f"state directory {path} belongs to user id {owner_uid}, skippyd runs as "
+            f"{os.geteuid()}; run it as its owner, or change the owner"
+        )
+
+
 def _prepare(path: Path) -> None:
     path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     status = path.stat()
-    if status.st_uid != os.geteuid():
-        raise ConfigError(
-            f"state directory {path} belongs to user id {status.st_uid}, skippyd runs "
-            f"as {os.geteuid()}; run it as its owner, or change the owner"
-        )
+    _check_owner(path, status.st_uid)
     if stat.S_IMODE(status.st_mode) & OTHERS_BITS:
         # In it are a private key and the secrets of runs.
         path.chmod(DIRECTORY_MODE)

@@ -151,6 +151,8 @@ class DaemonView:
             stage_ports=ports,
             allows_plaintext=config.allow_plaintext,
             is_fence_well=is_fence_well,
+            model_count=len(self.node.inventory.entries()),
+            model_problems=self.node.inventory.problems(),
         )
         local = await trio.to_thread.run_sync(local_checks, facts)
         others = peer_checks(nodes_document(self.node), await self._stage_paths_us())

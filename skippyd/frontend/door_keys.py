@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import stat
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 import attrs
 
+from skippyd.config.endpoints import Endpoint
 from skippyd.errors import ConfigError
 
 
@@ -71,7 +71,7 @@ def check_door_bind(host: str, keys: DoorKeys | None) -> None:
     Raises:
         ConfigError: The address is not loopback and there are no keys.
     """
-    if keys is None and not ip_address(host).is_loopback:
+    if keys is None and not Endpoint(host, 0).is_loopback:
         raise ConfigError(
             f"[openai] bind: {host} is not loopback and there are no API keys: anybody "
             "who reaches it could use the models; name a file in [openai] "

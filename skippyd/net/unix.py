@@ -147,6 +147,39 @@ def _groups(stream: trio.SocketStream) -> frozenset[int]:
     return frozenset(struct.unpack(f"{len(raw) // 4}I", raw))
 
 
+def check_socket_path(path: Path, *, is_folder_needed: bool = True) -> None:
+    """Look whether a path could become a listening socket; whoever has it now.
+
+    Args:
+        path: The path.
+        is_folder_needed: Whether its folder is to be there already.
+
+    Raises:
+        ConfigError: It is too long, is a file that is no socket, or has no folder.
+    """
+    _check_length(path)
+    if is_folder_needed and not path.parent.exists():
+        raise _without_folder(path)
+    try:
+        _check_kind(path, path.lstat())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+
+
+def _check_kind(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISSOCK(status.st_mode):
+        raise ConfigError(
+            f"{path}: is there already and is no socket; move it away or choose "
+            "another path"
+        )
+
+
+def _without_folder(path: Path) -> ConfigError:
+    return ConfigError(f"{path}: its folder does not exist; create it first")
+
+
 def _check_length(path: Path) -> None:
     length = len(os.fsencode(path))
     if length > LONGEST_PATH_BYTES:
@@ -161,11 +194,7 @@ def _remove_stale(path: Path) -> None:
         status = path.lstat()
     except FileNotFoundError:
         return
-    if not stat.S_ISSOCK(status.st_mode):
-        raise ConfigError(
-            f"{path}: is there already and is no socket; move it away or choose "
-            "another path"
-        )
+    _check_kind(path, status)
     if _answers(str(path)):
         raise SocketInUseError(
             f"{path}: another process listens on it; stop it or choose another path"
@@ -195,9 +224,7 @@ def _bind_private(listening: socket.socket, path: Path) -> None:
                 f"{path}: another process has just bound it"
             ) from error
         if error.errno == errno.ENOENT:
-            raise ConfigError(
-                f"{path}: its folder does not exist; create it first"
-            ) from error
+            raise _without_folder(path) from error
         raise
     finally:
         os.umask(before)

@@ -17,6 +17,7 @@ from skippyd.admin.doctor import (
     host_check,
     llama_check,
     local_checks,
+    models_check,
     port_check,
     private_check,
     swap_check,
@@ -180,7 +181,7 @@ def test_everything_is_looked_at_and_every_failure_has_a_remedy(
 ) -> None:
     monkeypatch.setattr(doctor_module, "_CAPABILITIES", "raise SystemExit('x')")
     checks = local_checks(facts(tmp_path))
-    assert len({check.check for check in checks}) == len(checks) == 10
+    assert len({check.check for check in checks}) == len(checks) == 11
     assert all(check.remedy for check in checks if check.verdict == "failed")
 
 
@@ -188,3 +189,15 @@ def test_everything_is_looked_at_and_every_failure_has_a_remedy(
 @pytest.mark.native
 def test_the_real_library_loads() -> None:
     assert llama_check().verdict == "ok"
+
+
+def test_models_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    assert models_check(2, {}).finding == "2 models"
+    none = models_check(0, {})
+    assert (none.verdict, none.finding[:4]) == ("ok", "none")
+    missing = tmp_path / "absent"
+    one = models_check(1, {missing: "No such file or directory; correct it"})
+    assert one.verdict == "warning"
+    assert one.finding.startswith(f"1 model; {missing}: No such file")
+    more = {missing / str(n): "is no GGUF file" for n in range(3)}
+    assert models_check(0, more).finding.endswith(", and 2 more problems")

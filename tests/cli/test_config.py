@@ -35,6 +35,41 @@ def test_check_says_what_is_wrong(
     assert "did you mean name?" in capsys.readouterr().err
 
 
+def test_check_refuses_what_a_daemon_could_not_start_with(
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--set", "openai.bind=0.0.0.0:9337", "--set", "admin.read_group=nobody-"]
+    flags += ["--set", f"node.state_dir={tmp_path / 'state'}"]
+    arguments = ["config", "check", "--config", path, *flags]
+    assert main(arguments) == ExitCode.BAD_CONFIGURATION
+    captured = capsys.readouterr()
+    door, group = captured.err.splitlines()
+    assert door.startswith("skippyd: [openai] bind: 0.0.0.0 is not loopback")
+    assert group.startswith("skippyd: [admin] read_group 'nobody-'")
+    assert captured.out == ""
+    assert not (tmp_path / "state").exists()
+
+
+def test_check_warns_about_what_a_daemon_would_start_with(
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    absent = tmp_path / "models"
+    flags = ["--set", f'models.paths=["{absent}"]']
+    assert main(["config", "check", "--config", path, *flags]) == ExitCode.DONE
+    captured = capsys.readouterr()
+    assert captured.out == f"{path}: valid\n"
+    assert f"{path}: warning: [models] paths: {absent} does not exist" in captured.err
+
+
+def test_check_says_that_the_default_file_is_not_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    default = tmp_path / "absent.toml"
+    monkeypatch.setattr("skippyd.cli.run.DEFAULT_CONFIG_PATH", str(default))
+    assert main(["config", "check", "--config", str(default)]) == ExitCode.DONE
+    assert "there is no such file: defaults are checked" in capsys.readouterr().err
+
+
 def test_show_prints_what_can_be_read_again(
     path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

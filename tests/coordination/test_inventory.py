@@ -110,6 +110,15 @@ async def test_digests_are_worked_out_once_and_kept(
     assert second.entries() == first.entries()
 
 
+async def test_folders_that_cannot_be_looked_into_are_problems(tmp_path: Path) -> None:
+    absent, ring = tmp_path / "absent", tmp_path / "ring"
+    ring.symlink_to(ring)
+    found = await known(absent)
+    assert found.problems()[absent].startswith("No such file or directory; correct")
+    found = await known(ring)
+    assert found.problems()[ring].startswith("Too many levels of symbolic links")
+
+
 async def test_files_that_come_and_go_are_noticed(folder: Path, original: Path) -> None:
     found = await known(folder)
     shutil.copy(original, folder / "new.gguf")

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 
-from skippyd.config.daemon import LogLevel, NodeTable, PeerTable, StagesTable
+from skippyd.config.daemon import (
+    LogLevel,
+    NodeTable,
+    OpenAiTable,
+    PeerTable,
+    StagesTable,
+)
 from skippyd.config.endpoints import Endpoint
 from skippyd.coordination.identity import load_or_create
 from skippyd.daemon.signals import take_over, waiting_keys
@@ -87,4 +93,10 @@ async def test_a_wrong_configuration_changes_nothing(tmp_path: Path) -> None:
         )
         fresh = attrs.evolve(before, peers=(missing,), node=NodeTable(name="x"))
         take_over(view.node, lambda: fresh)
+        exposed = attrs.evolve(
+            before,
+            openai=OpenAiTable(bind=Endpoint("0.0.0.0", 9337)),
+            node=attrs.evolve(before.node, log_level=LogLevel.ERROR),
+        )
+        take_over(view.node, lambda: exposed)
         assert view.node.config is before

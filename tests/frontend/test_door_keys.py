@@ -71,13 +71,13 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         DoorKeys.load(tmp_path / "keys")
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "atlas.example"])
 def test_off_loopback_needs_keys(tmp_path: Path, host: str) -> None:
     with pytest.raises(ConfigError, match="api_keys_file"):
         check_door_bind(host, None)
     check_door_bind(host, DoorKeys.load(written(tmp_path, KEY)))
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
 def test_loopback_does_not(host: str) -> None:
     check_door_bind(host, None)
