@@ -20,6 +20,7 @@ from skippyctl.output import (
 from skippyctl.page import Tone, line
 from skippyd.admin.schema_live import Event
 from skippyd.errors import ExitCode
+from skippyd.units import counted
 
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ def _events(client: AdminClient, wish: WatchEvents) -> Iterator[Event]:
         if isinstance(each, Event):
             yield each
         else:
-            print(f"({each.missed} events are no longer kept)", file=sys.stderr)
+            gone = counted(each.missed, "event")
+            print(f"({gone} no longer kept)", file=sys.stderr)
 
 
 def _shown(

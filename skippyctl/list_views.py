@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from skippyctl.page import Piece, Tone, fields, grid, line, paragraph
 from skippyctl.status_view import safe_mode_banner
 from skippyctl.words import clock_time, duration, microseconds, moment, short_id
-from skippyd.units import format_bytes
+from skippyd.units import counted, format_bytes
 
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def log_page(logs: schema.Logs) -> Page:
 
 def _log(logs: schema.Logs) -> Iterator[Block]:
     if logs.missed:
-        yield line(f"({logs.missed} lines are no longer kept)", tone=Tone.DIM)
+        yield line(f"({counted(logs.missed, 'line')} no longer kept)", tone=Tone.DIM)
     for row in logs.items:
         tone = LEVEL_TONES.get(row.level, Tone.PLAIN)
         yield line(
@@ -214,7 +214,8 @@ def _checks(checks: tuple[schema.CheckRow, ...]) -> Iterator[Block]:
     doubtful = sum(item.verdict == "warning" for item in checks)
     tone = Tone.BAD if bad else Tone.WARNING if doubtful else Tone.GOOD
     yield line()
-    yield line(f"{len(checks)} checks: {bad} failed, {doubtful} warnings", tone=tone)
+    found = f"{counted(len(checks), 'check')}: {bad} failed"
+    yield line(f"{found}, {counted(doubtful, 'warning')}", tone=tone)
 
 
 def _fence(fence: schema.Fence) -> Iterator[Block]:
@@ -268,7 +269,7 @@ def _overdue(lanes: schema.Lanes) -> Iterator[Block]:
 
 def _left_off(count: int) -> Iterator[Block]:
     if count:
-        yield line(f"({count:,} more are not told by their processes)", tone=Tone.DIM)
+        yield line(f"({count:,} more, not told by their processes)", tone=Tone.DIM)
 
 
 def _held(*, is_held: bool) -> Piece:

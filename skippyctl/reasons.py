@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skippyd.core.topology.explain import Verdict
-from skippyd.units import MIB, format_bytes
+from skippyd.units import MIB, counted, format_bytes
 
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def names(ids: Sequence[str]) -> str:
 
 def nodes_word(count: int) -> str:
     """`1 node`, `4 nodes`."""
-    return f"{count} node{'s' if count != 1 else ''}"
+    return counted(count, "node")
 
 
 def _context(request: PlanRequest, plan: TopologyPlan, why: Explanation) -> str:

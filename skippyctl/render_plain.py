@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from skippyctl.memory_bar import percent_used
 from skippyctl.reasons import decision_lines, milliseconds
-from skippyd.units import format_bytes
+from skippyd.units import counted, format_bytes
 
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def headline(outcome: Outcome) -> str:
         return outcome.model_name
     model = outcome.request.model
     return (
-        f"{outcome.model_name}: {model.layer_count} layers, "
+        f"{outcome.model_name}: {counted(model.layer_count, 'layer')}, "
         f"{format_bytes(model.weight_bytes)} weights, "
         f"{format_bytes(model.kv_bytes_per_token)} KV a token"
     )

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from skippyd.config.complaints import Complaint, show
-from skippyd.units import I32_MAX
+from skippyd.units import I32_MAX, counted
 
 
 if TYPE_CHECKING:
@@ -204,7 +204,8 @@ def _tls_complaints(config: StageConfig, tls: StageTlsConfig) -> Iterator[Compla
         yield Complaint("tls.peers", "list every stage of the chain once, in order")
     elif len(indices) <= last:
         yield Complaint(
-            "tls.peers", f"lists {len(indices)} stages; the chain goes on to {last}"
+            "tls.peers",
+            f"lists {counted(len(indices), 'stage')}; the chain goes on to {last}",
         )
     for number, peer in enumerate(tls.peers):
         if not _NODE_ID.fullmatch(peer.node_id):

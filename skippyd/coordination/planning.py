@@ -44,7 +44,7 @@ from skippyd.core.topology.request import PlanRequest
 from skippyd.core.topology.wording import refusal_message
 from skippyd.errors import RefusedError
 from skippyd.ids import ModelId
-from skippyd.units import MIB, format_bytes
+from skippyd.units import MIB, counted, format_bytes
 
 
 if TYPE_CHECKING:
@@ -367,4 +367,4 @@ def plan_summary(explained: Explained) -> str:
         for stage in explained.plan.stages
     )
     plan = explained.plan
-    return f"context {plan.context_length}, {plan.lanes} lanes: {stages}"
+    return f"context {plan.context_length}, {counted(plan.lanes, 'lane')}: {stages}"

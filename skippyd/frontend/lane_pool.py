@@ -102,9 +102,11 @@ class LanePool:
             NoFreeLaneError: All are busy.
         """
         if not self._idle or self._is_closing:
+            every = (
+                "its one lane is" if self.size == 1 else f"all {self.size} lanes are"
+            )
             raise NoFreeLaneError(
-                f"all {self.size} lanes are busy; try again in a second, or raise "
-                "lane_count"
+                f"{every} busy; try again in a second, or raise lane_count"
             )
         pooled = self._idle.pop()
         pooled.lane.signal.renew()

@@ -210,7 +210,7 @@ def _part_paths(path: Path, count: int, index: int | None) -> list[Path]:
     missing = [part.name for part in paths if not part.exists()]
     if missing:
         raise ModelError(
-            f"{path}: {len(missing)} of {count} parts are missing, the first one is "
+            f"{path}: {len(missing)} of {count} parts missing, the first one is "
             f"{missing[0]}; put every part into the same folder"
         )
     return paths

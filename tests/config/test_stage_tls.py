@@ -37,7 +37,7 @@ def tls_of(
         (
             KEYED | {"tls": tls_of(1)},
             "tls.peers",
-            "lists 1 stages; the chain goes on to 1",
+            "lists 1 stage; the chain goes on to 1",
         ),
         (
             KEYED | {"tls": tls_of(2, first=1)},

@@ -80,7 +80,7 @@ async def test_a_lease_more_than_lanes_is_refused_with_the_remedy() -> None:
         await serving(pool)
         pooled = pool.lease()
         assert (pool.leased_count, pool.idle_count) == (1, 0)
-        with pytest.raises(NoFreeLaneError, match="all 1 lanes are busy"):
+        with pytest.raises(NoFreeLaneError, match="its one lane is busy"):
             pool.lease()
         pool.give_back(pooled)
         assert pool.lease() is pooled

@@ -74,7 +74,7 @@ async def test_a_lane_that_is_overdue_and_rows_that_are_not_told_are_said() -> N
     late = attrs.evolve(row, is_overdue=True, working_ms=130_000)
     text = lines(lanes_page(schema.Lanes(items=(late,), left_off=1_000)))
     assert "decode, overdue" in text[1]
-    assert text[2] == "(1,000 more are not told by their processes)"
+    assert text[2] == "(1,000 more, not told by their processes)"
     assert text[3].startswith("stage-0, lane 0: at one message for 2 min 10 s")
 
 
@@ -173,7 +173,7 @@ def test_checks_come_with_what_to_do() -> None:
         "warning  clock         ?",
         "         set it",
         "",
-        "3 checks: 1 failed, 1 warnings",
+        "3 checks: 1 failed, 1 warning",
     ]
 
 
@@ -181,7 +181,7 @@ def test_checks_come_with_what_to_do() -> None:
 async def test_log_lines(missed: int) -> None:
     logs = await FakeNodeView().logs(wishes.After())
     shown = lines(log_page(attrs.evolve(logs, missed=missed)))
-    before = ["(7 lines are no longer kept)"] if missed else []
+    before = ["(7 lines no longer kept)"] if missed else []
     assert shown == [
         *before,
         "2025-11-30T02:00:00Z info    daemon  event=ready",

@@ -35,7 +35,7 @@ def test_json_is_one_line_of_ascii() -> None:
 def test_events_leave_out_what_they_have_no_value_for() -> None:
     written = json.loads(json_line(event(1, "plan", "3 stages")))
     assert written.keys() == {
-        "schema", "sequence", "unix_ms", "event", "message", "model_id", "is_final",
+        "schema", "sequence", "unix_ms", "event", "message", "model_id", "is_final", "is_dry_run",
     }  # fmt: skip
     assert isinstance(event(1, "plan", ""), Event)
 

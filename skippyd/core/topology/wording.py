@@ -24,7 +24,7 @@ from skippyd.core.topology.plan import (
     TensorDoesNotFit,
     ZeroParallelLanes,
 )
-from skippyd.units import format_bytes
+from skippyd.units import counted, format_bytes
 
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _locked_message(refusal: LockedRefusal) -> str:
     match refusal:
         case LockedStageCount(count, minimum, maximum):
             text = (
-                f"the locked topology has {count} stages; "
+                f"the locked topology has {counted(count, 'stage')}; "
                 f"it needs {minimum} to {maximum}"
             )
         case LockedUnknownNode(index, node_id):
@@ -140,8 +140,9 @@ def _locked_message(refusal: LockedRefusal) -> str:
 def _no_valid_topology(refusal: NoValidTopology) -> str:
     if not refusal.nearest:
         return (
-            f"no topology is possible: {refusal.min_nodes} stages are asked for, "
-            f"with {refusal.node_count} nodes and {refusal.layer_count} layers; "
+            f"no topology is possible: {counted(refusal.min_nodes, 'stage')} asked for, "
+            f"with {counted(refusal.node_count, 'node')} and "
+            f"{counted(refusal.layer_count, 'layer')}; "
             f"lower min_nodes or add nodes"
         )
     return (

@@ -83,7 +83,7 @@ SHORT = StageAssignment(
         ),
         (
             LockedStageCount(1, 2, 40),
-            "the locked topology has 1 stages; it needs 2 to 40",
+            "the locked topology has 1 stage; it needs 2 to 40",
         ),
         (
             LockedUnknownNode(1, NodeId("x")),
@@ -188,7 +188,7 @@ def test_an_impossible_number_of_stages_is_named() -> None:
     refusal = attrs.evolve(NEAREST, nearest=(), min_nodes=4, node_count=2)
 
     assert refusal_message(refusal) == (
-        "no topology is possible: 4 stages are asked for, with 2 nodes and 3 layers; "
+        "no topology is possible: 4 stages asked for, with 2 nodes and 3 layers; "
         "lower min_nodes or add nodes"
     )
 

@@ -119,7 +119,7 @@ def test_watching_can_be_taken_up_anywhere(run: Run, view: FakeNodeView) -> None
     assert (code, err) == (0, "")
     assert [text.split()[1] for text in out.splitlines()] == ["load", "publish"]
     code, _, err = run("watch", "smollm2", "--once")
-    assert (code, err) == (0, "(3 events are no longer kept)\n")
+    assert (code, err) == (0, "(3 events no longer kept)\n")
 
 
 def test_a_watch_that_is_cut_short_says_how_to_go_on(
