@@ -33,6 +33,7 @@ from skippyd.coordination.control_timers import (
     ControlTimers,
     watch_for_death,
 )
+from skippyd.coordination.node_words import label
 from skippyd.coordination.ports import NodeReport, NodeUnreachableError, PeerInfo
 from skippyd.errors import ConfigError, LocalProtocolError
 from skippyd.net.interfaces import interface_of
@@ -160,7 +161,8 @@ class PeerLink:
             NodeUnreachableError: It cannot be asked, did not answer in time, or refused
                 the frame; the message names it.
         """
-        who = f"node {self.peer.name or self.peer.node_id} at {self.peer.address}"
+        name = self.peer.name or label(self.peer.node_id, "")
+        who = f"node {name} at {self.peer.address}"
         rpc = self._rpc
         if rpc is None:
             raise NodeUnreachableError(f"{who} cannot be reached: {self._reason}")

@@ -358,9 +358,9 @@ def campaign_plan(
 
 
 def plan_summary(explained: Explained) -> str:
-    """A plan in one line, for the events of a deployment."""
+    """A plan in one line, for the events of a deployment; nodes by their ids."""
     stages = ", ".join(
-        f"{stage.stage_id} on {stage.node_id[:12]} layers "
+        f"{stage.stage_id} on {stage.node_id} layers "
         f"{stage.layer_start} to {stage.layer_end} "
         f"({format_bytes(stage.needed_bytes, is_need=True)} of "
         f"{format_bytes(usable_bytes(explained.request, stage.node_id))})"

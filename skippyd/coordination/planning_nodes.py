@@ -151,7 +151,7 @@ def _check_named(
         return
     if own_id not in wish.node_ids:
         raise RefusedError(
-            f"the named nodes leave this one ({own_id}) out, and the coordinator runs "
+            f"the named nodes leave out {own_id}, this node, and the coordinator runs "
             "the first stage; name it too, or deploy on one of the named nodes"
         )
     missing = [node_id for node_id in wish.node_ids if node_id in left_out]

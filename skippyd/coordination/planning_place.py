@@ -47,7 +47,7 @@ def plan_from_node(
     if found:
         return found[0]
     raise RefusedError(
-        f"no chain fits that begins on this node ({own_id}), and the coordinator runs "
+        f"no chain fits that begins on {own_id}, this node, and the coordinator runs "
         f"the first stage; one that begins on {answer.stages[0].node_id} fits: deploy "
         "there"
     )

@@ -277,7 +277,7 @@ class Rollout:
                 assert_never(effect)
 
     def _report(self, step: Step, message: str, node_id: NodeId | None) -> None:
-        self._last_report = message
+        self._last_report = message = self.parts.in_words(message)
         logger.info("%s %s: %s", self.wish.model_id, step.value, message)
         self.parts.routes.note(self.wish.model_id, f"{step.value}: {message}")
         if step is not Step.PUBLISH:
@@ -293,7 +293,7 @@ class Rollout:
     ) -> None:
         self.parts.log.add(
             step,
-            message,
+            self.parts.in_words(message),
             model_id=self.wish.model_id,
             at_unix_ms=self.parts.clock().unix_ms,
             node_id=node_id,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
+from skippyd.coordination.node_words import in_words, known_names
 from skippyd.coordination.rollout_runs import fresh_run_key
 from skippyd.core.coordinator.serving import WITHDRAW_GRACE_MS
 
@@ -84,6 +85,10 @@ class RolloutParts:
     look_s: float = LOOK_SECONDS
     settle_s: float = SETTLE_SECONDS
     withdraw_grace_ms: int = WITHDRAW_GRACE_MS
+
+    def in_words(self, text: str) -> str:
+        """Write the nodes of a text by their names."""
+        return in_words(text, known_names(self.nodes))
 
 
 @attrs.frozen(kw_only=True)

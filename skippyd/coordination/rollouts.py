@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from skippyd.coordination.failover import Failover
+from skippyd.coordination.node_words import known_names, label, refusals_in_words
 from skippyd.coordination.rollout import Rollout
 from skippyd.coordination.rollout_wishes import CoordinatorFileError, forget_wish
 from skippyd.errors import RefusedError
@@ -65,10 +66,7 @@ class Rollouts:
         Raises:
             RefusedError: A name is unknown or means several nodes.
         """
-        nodes = self.parts.nodes
-        names = {peer.node_id: peer.name for peer in nodes.peers()}
-        own = nodes.reports().get(nodes.own_id)
-        names[nodes.own_id] = "" if own is None else own.name
+        names = known_names(self.parts.nodes)
         return tuple(dict.fromkeys(_resolved(text, names) for text in named))
 
     async def dry_run(self, wish: Wish) -> PlannedRun:
@@ -77,7 +75,8 @@ class Rollouts:
         Raises:
             RefusedError: There is no plan; the message has the numbers.
         """
-        return await self.parts.plans.plan(wish)
+        with refusals_in_words(self.parts.nodes):
+            return await self.parts.plans.plan(wish)
 
     async def deploy(self, wish: Wish) -> PlannedRun | None:
         """Want a model to run here; its story is in the events.
@@ -90,21 +89,25 @@ class Rollouts:
             CoordinatorFileError: The wish could not be remembered.
         """
         async with self._deploying:
-            rollout = self._rollouts.get(wish.model_id)
-            if rollout is not None and rollout.is_wanted:
-                self._check_same(rollout, wish)
-                rollout.want_again()
-                return None
-            self._check_foreign(wish)
-            planned = await self.parts.plans.plan(wish)
-            await self.parts.memory.remember_wish(wish)
-            if rollout is None:
-                rollout = await self._add(wish)
-            else:
-                await rollout.until_idle()
-                rollout.wish = wish
-            rollout.start(planned)
-            return planned
+            with refusals_in_words(self.parts.nodes):
+                return await self._deploy(wish)
+
+    async def _deploy(self, wish: Wish) -> PlannedRun | None:
+        rollout = self._rollouts.get(wish.model_id)
+        if rollout is not None and rollout.is_wanted:
+            self._check_same(rollout, wish)
+            rollout.want_again()
+            return None
+        self._check_foreign(wish)
+        planned = await self.parts.plans.plan(wish)
+        await self.parts.memory.remember_wish(wish)
+        if rollout is None:
+            rollout = await self._add(wish)
+        else:
+            await rollout.until_idle()
+            rollout.wish = wish
+        rollout.start(planned)
+        return planned
 
     async def withdraw(self, model_id: str) -> None:
         """Want a model no more; returns when its stages were told to stop.
@@ -117,7 +120,7 @@ class Rollouts:
         route = self.parts.routes.route_of(model_id)
         if route is not None and route.coordinator_id != self.parts.nodes.own_id:
             raise RefusedError(
-                f"{model_id} is coordinated by node {route.coordinator_id}; say "
+                f"{model_id} is coordinated by {self._called(route.coordinator_id)}; say "
                 "`skippyctl withdraw` there: that ends it on every node"
             )
         if rollout is None or not rollout.is_wanted:
@@ -254,8 +257,11 @@ class Rollouts:
         if route.coordinator_id in self.parts.nodes.reports():
             raise RefusedError(
                 f"{wish.model_id} is served already as {route.run_id} by coordinator "
-                f"{route.coordinator_id}; withdraw it there first"
+                f"{self._called(route.coordinator_id)}; withdraw it there first"
             )
+
+    def _called(self, node_id: NodeId) -> str:
+        return label(node_id, known_names(self.parts.nodes).get(node_id, ""))
 
     def _wanted(self) -> list[str]:
         return [name for name, rollout in self._rollouts.items() if rollout.is_wanted]
@@ -276,5 +282,5 @@ def _resolved(text: str, names: dict[NodeId, str]) -> NodeId:
     if len(found) == 1:
         return found[0]
     what = "no node" if not found else "several nodes"
-    known = ", ".join(f"{name} ({node_id[:12]})" for node_id, name in names.items())
+    known = ", ".join(label(node_id, name) for node_id, name in names.items())
     raise RefusedError(f"{text!r} means {what}; known are {known}")

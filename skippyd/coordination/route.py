@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from skippyd.coordination.node_words import label
 from skippyd.coordination.rollout_reports import stage_of_run
 
 
@@ -158,7 +159,9 @@ class RouteTable:
     def _hear_nothing(self, sender: NodeId, model_id: str) -> None:
         known = self._routes.get(model_id)
         if known is not None and known.coordinator_id == sender:
-            self._remove(model_id, f"its coordinator {sender} withdrew {model_id}")
+            self._remove(
+                model_id, f"its coordinator {label(sender, '')} withdrew {model_id}"
+            )
 
     def _hear_end(self, route: Route) -> None:
         self._routes.pop(route.model_id, None)
@@ -185,8 +188,8 @@ def loss_of_peers(nodes: Nodes) -> Callable[[NodeId], str | None]:
     def reason_of(node_id: NodeId) -> str | None:
         for peer in nodes.peers():
             if peer.node_id == node_id:
-                unknown = f"node {node_id} is not available"
+                unknown = f"node {label(node_id, peer.name)} is not available"
                 return None if peer.is_available else peer.reason or unknown
-        return f"node {node_id} is no peer of this node"
+        return f"node {label(node_id, '')} is no peer of this node"
 
     return reason_of

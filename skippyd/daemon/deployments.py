@@ -141,9 +141,10 @@ class Deployments:
 
     def _tell_dry_run(self, model_id: str, planned: PlannedRun) -> None:
         assert planned.explained is not None
+        summary = self.node.rollouts.parts.in_words(plan_summary(planned.explained))
         self._log.add(
             Step.PLAN,
-            f"dry run, nothing was done: {plan_summary(planned.explained)}",
+            f"dry run, nothing was done: {summary}",
             model_id=model_id,
             at_unix_ms=read_instant().unix_ms,
             is_dry_run=True,

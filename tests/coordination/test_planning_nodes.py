@@ -96,7 +96,7 @@ def test_named_nodes_must_be_there_at_first_and_may_be_lost_later() -> None:
 
 def test_named_nodes_without_this_one_are_refused() -> None:
     wish = attrs.evolve(WISH, node_ids=(B, C))
-    with pytest.raises(RefusedError, match="leave this one"):
+    with pytest.raises(RefusedError, match="leave out a, this node"):
         candidate_nodes(reports(), A, wish)
 
 

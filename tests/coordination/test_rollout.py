@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from skippyd.coordination import rollout_parts
 from skippyd.core.coordinator.campaign_effects import Step
 from skippyd.core.coordinator.messages import (
     ClaimCoordinator,
@@ -288,3 +289,22 @@ async def test_a_withdraw_during_a_deployment_ends_it(
         assert not any(n.stages.processes for n in cluster.nodes.values())
         assert loads_seen(cluster.nodes[C])
         assert not loads_seen(node)
+
+
+@pytest.mark.slow
+async def test_what_is_told_calls_nodes_by_their_names(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = tuple(NodeId(digit * 64) for digit in "abc")
+    called = dict(zip(ids, ("atlas", "borea", "corvo"), strict=True))
+    monkeypatch.setattr(rollout_parts, "known_names", lambda _nodes: called)
+    async with running_cluster(*ids) as cluster:
+        first = cluster.nodes[ids[0]]
+        await first.rollouts.deploy(wish_of_model(ids[0]))
+        await published(first)
+        cluster.nodes[ids[2]].stages.kill_stage()
+        lost = await told(first, Step.FAILED, "lost corvo (cccccccccccc): ")
+        assert lost.node_id == ids[2]
+        events = first.log.since(0)
+        assert not [e for e in events if any(node_id in e.message for node_id in ids)]
+        assert "corvo (cccccccccccc)" in first.routes.closed_reason(MODEL)

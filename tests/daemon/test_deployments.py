@@ -75,6 +75,8 @@ async def test_a_dry_run_says_its_plan_and_wants_nothing(tmp_path: Path) -> None
         (told,) = (await view.events(wish)).items
         assert told.is_dry_run
         assert told.message.startswith("dry run, nothing was done: context ")
+        own_id = view.node.identity.node_id[:12]
+        assert f"stage-0 on atlas ({own_id}) layers 0 to " in told.message
         assert view.node.rollouts.states() == ()
 
 
