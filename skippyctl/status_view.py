@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SERVING = "serving"
 IDLE = "idle"
 READY = "READY"
+OK = "ok"
 BAR_CELLS = 10
 
 STATE_TONES = {
@@ -143,6 +144,8 @@ def _stages(stages: tuple[StageRow, ...]) -> Block:
 
 def _stage(stage: StageRow) -> tuple[str | Piece, ...]:
     tone = STAGE_TONES.get(stage.state, Tone.WARNING)
+    if health := _trouble(stage):
+        tone = STATE_TONES.get(health, Tone.WARNING)
     return (
         stage.stage_id,
         stage.node_name or short_id(stage.node_id),
@@ -164,13 +167,23 @@ def _layers(stage: StageRow) -> str:
 def _state(stage: StageRow) -> str:
     is_loading = stage.state == "STARTING" and stage.total_bytes > 0
     if not is_loading:
-        return stage.state
+        return ", ".join(filter(None, (stage.state, _trouble(stage))))
     done, total = stage.loaded_bytes, stage.total_bytes
     return f"{stage.state} {bar(done, total)} {percent(done, total)}%"
 
 
+def _trouble(stage: StageRow) -> str:
+    """What a stage that is ready waits for or lacks, in a word; empty when it is well."""
+    health = stage.health.partition(":")[0]
+    return "" if health == OK else health
+
+
 def _reasons(stages: tuple[StageRow, ...]) -> Iterator[Block]:
     for stage in stages:
+        if health := _trouble(stage):
+            tone = STATE_TONES.get(health, Tone.WARNING)
+            name = Piece(f"{stage.stage_id}: ", Tone.STRONG)
+            yield line(name, Piece(stage.health, tone))
         if not stage.reason:
             continue
         first, *rest = stage.reason.splitlines() or [""]

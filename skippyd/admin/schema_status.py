@@ -65,6 +65,8 @@ class StageRow:
         node_name: How people call its node.
         state: STARTING, READY, STOPPING, STOPPED, FAILED, or unknown.
         reason: Why it is in this state; of a dead process the cause and its last lines.
+        health: How the chain behind it looks from stage 0: ok, loading or degraded, with
+            the reason after a colon; empty for other stages, and while it is not READY.
     """
 
     stage_id: str
@@ -81,6 +83,7 @@ class StageRow:
     resident_bytes: int
     loaded_bytes: int
     total_bytes: int
+    health: str = ""
 
 
 @attrs.frozen(kw_only=True)

@@ -10,6 +10,7 @@ from skippyd.coordination.rollout_reports import stage_of_run
 from skippyd.core.coordinator.messages import StageState
 from skippyd.daemon.clock import read_instant
 from skippyd.daemon.node_health import troubles
+from skippyd.stage.child_process import CAUSE
 
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ STATE_WORDS = {
     StageState.FAILED: "FAILED",
 }
 UNKNOWN = "unknown"
+DEGRADED = "degraded"
 
 
 def status_document(node: Node) -> schema.Status:
@@ -57,6 +59,19 @@ def node_names(node: Node) -> dict[NodeId, str]:
     names = {peer.node_id: peer.name for peer in node.registry.peers()}
     names[node.identity.node_id] = node.name
     return names
+
+
+def in_one_line(reason: str) -> str:
+    """A stage's reason in one line: of what a dead process said the cause, else the last.
+
+    Args:
+        reason: As `child_process.describe_end` words it: what was said is indented.
+    """
+    first, *rest = reason.splitlines() or [""]
+    said = [line.strip() for line in rest if line.startswith(" ")]
+    after = [line for line in rest if line and not line.startswith(" ")]
+    telling = next(filter(CAUSE.search, said), said[-1]) if said else ""
+    return "; ".join([f"{first} {telling}".rstrip(), *after])
 
 
 def _daemon(
@@ -97,13 +112,18 @@ def _reasons(node: Node, stages: tuple[schema.StageRow, ...]) -> Iterator[str]:
     if (quarantine := node.stages.quarantine_reason) is not None:
         yield f"this node does not vote: {quarantine}"
     for stage in stages:
+        place = f"{stage.stage_id} on {stage.node_name or stage.node_id[:12]}"
         if stage.state in {"FAILED", "STOPPED", UNKNOWN}:
-            first = stage.reason.partition("\n")[0]
-            place = stage.node_name or stage.node_id[:12]
-            yield f"{stage.stage_id} on {place} is {stage.state}: {first}"
+            yield f"{place} is {stage.state}: {in_one_line(stage.reason)}"
+        elif stage.health.startswith(DEGRADED):
+            yield f"{place} is {stage.health}"
+    shown = {(stage.stage_id, stage.bind_addr) for stage in stages}
     for report in node.stages.report().stages:
-        if report.health is not None and report.health.startswith("degraded"):
-            yield f"{report.status.stage.stage_id}: {report.health}"
+        status, health = report.status, report.health or ""
+        is_shown = (status.stage.stage_id, status.bind_addr) in shown
+        if health.startswith(DEGRADED) and not is_shown:
+            # Of another run than the one that is shown.
+            yield f"{status.stage.stage_id} of {status.stage.run_id} is {health}"
     for trouble in troubles(node.stages.stage_runs(), read_instant().boottime_ms):
         yield trouble.text
 
@@ -206,6 +226,7 @@ def _row(
         resident_bytes=stage.resident_bytes,
         loaded_bytes=stage.loaded_bytes,
         total_bytes=stage.total_bytes,
+        health=(stage.health or "") if status.state is StageState.READY else "",
     )
 
 

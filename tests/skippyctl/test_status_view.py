@@ -59,6 +59,16 @@ def test_trouble_comes_first_and_says_why() -> None:
     ]
 
 
+def test_a_ready_stage_without_a_whole_chain_is_not_shown_as_well() -> None:
+    status = serving()
+    lost = "degraded: stage-1 at 10.0.0.2:19000 is not there"
+    stages = (stage(0, health=lost), stage(1), stage(2, health="ok"))
+    shown = text(attrs.evolve(status, stages=stages))
+    states = [line.split()[3:5] for line in shown[-4:-1]]
+    assert states == [["READY,", "degraded"], ["READY", "2"], ["READY", "2"]]
+    assert shown[-1] == f"stage-0: {lost}"
+
+
 def test_what_is_not_known_is_not_made_up() -> None:
     status = serving()
     assert status.run is not None
