@@ -66,6 +66,13 @@ def names(text: str) -> tuple[str, ...]:
     return found
 
 
+def model(text: str) -> str:
+    """Read what a model is called; a path is one of this folder, not of the daemon's."""
+    named = words(text)
+    is_path = "/" in named or named.endswith(".gguf")
+    return str(Path(named).absolute()) if is_path else named
+
+
 def words(text: str) -> str:
     """Read a text that says something."""
     if not text.strip():

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from skippyctl.page import Piece, Tone, fields, grid, line, paragraph
 from skippyctl.status_view import safe_mode_banner
-from skippyctl.words import clock_time, duration, microseconds, moment, short_id
+from skippyctl.words import duration, microseconds, moment, short_id
 from skippyd.units import counted, format_bytes
 
 
@@ -38,7 +38,7 @@ def claims_page(claims: schema.Claims) -> Page:
         )
         for item in claims.items
     )
-    drops = ("artifact", "run", "coordinator")
+    drops = ("artifact", "run", "coordinator", "until", "term")
     return (grid(head, rows, right=("term",), wraps="model", drops=drops),)
 
 
@@ -59,7 +59,7 @@ def leases_page(leases: schema.Leases) -> Page:
         )
         for item in leases.items
     )
-    drops = ("run", "coordinator", "until")
+    drops = ("run", "coordinator", "until", "term")
     return (grid(head, rows, right=("left", "term"), wraps="model", drops=drops),)
 
 
@@ -149,9 +149,10 @@ def nodes_page(nodes: schema.Nodes, now_unix_ms: int) -> Page:
         )
         for item in nodes.items
     )
-    drops = ("version", "via", "id")
+    # Who is there and how it is says most, where it is next.
+    drops = ("version", "via", "id", "heard", "memory", "rtt", "address")
     return (
-        grid(head, rows, right=("rtt", "memory"), wraps="address", drops=drops),
+        grid(head, rows, right=("rtt", "memory"), wraps="node", drops=drops),
         *_node_notes(nodes),
     )
 
@@ -219,7 +220,12 @@ def _checks(checks: tuple[schema.CheckRow, ...]) -> Iterator[Block]:
 
 
 def _fence(fence: schema.Fence) -> Iterator[Block]:
-    yield fields([("store", fence.store), ("instance", fence.instance_id)])
+    votes = Piece("yes", Tone.GOOD)
+    if fence.is_quarantined:
+        votes = Piece("no", Tone.BAD)
+    yield fields(
+        [("store", fence.store), ("instance", fence.instance_id), ("votes", votes)]
+    )
     if fence.is_quarantined:
         left = fence.quarantine_left_ms
         ends = "" if left is None else f"; it votes by itself in {duration(left)}"
@@ -247,7 +253,7 @@ def _fence(fence: schema.Fence) -> Iterator[Block]:
         )
         for item in fence.items
     )
-    drops = ("artifact", "run", "coordinator")
+    drops = ("artifact", "run", "coordinator", "stopped")
     yield grid(head, rows, right=("term", "stopped"), wraps="model", drops=drops)
 
 
@@ -302,7 +308,7 @@ def _heard(item: schema.NodeRow, now_unix_ms: int) -> str:
     age_ms = now_unix_ms - item.last_heard_unix_ms
     if age_ms < 86_400_000:  # noqa: PLR2004 - a day
         return f"{duration(age_ms)} ago"
-    return clock_time(item.last_heard_unix_ms)
+    return moment(item.last_heard_unix_ms)
 
 
 def _node_notes(nodes: schema.Nodes) -> Iterator[Block]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 EVENT = "skippy.event/1"
+PIPE_COLUMNS = 120
+"""What people can read when they page or mail it; scripts take --json, which has all."""
 
 
 def json_line(document: object) -> str:
@@ -43,7 +45,7 @@ def show(document: object, page: Page, arguments: argparse.Namespace) -> None:
 def print_page(page: Page, stream: TextIO, color: str) -> None:
     """Print a page on a stream."""
     if not wants_terminal(stream, color):
-        print(plain_text(page), file=stream, flush=True)
+        print(plain_text(page, plain_width(stream)), file=stream, flush=True)
         return
     from skippyctl.page_terminal import (  # noqa: PLC0415 - costs 50 ms
         rich_page,
@@ -54,6 +56,17 @@ def print_page(page: Page, stream: TextIO, color: str) -> None:
     console = terminal_console(stream, is_plain=is_plain)
     console.print(rich_page(page, console.width))
     stream.flush()
+
+
+def plain_width(stream: TextIO) -> int:
+    """Columns of a plain page: COLUMNS, else the dumb terminal's, else those of a pipe."""
+    wanted = os.environ.get("COLUMNS", "")
+    if wanted.isascii() and wanted.isdigit() and int(wanted) > 0:
+        return int(wanted)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or PIPE_COLUMNS
+    except OSError:
+        return PIPE_COLUMNS
 
 
 def wants_terminal(stream: TextIO, color: str) -> bool:

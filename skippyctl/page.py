@@ -136,9 +136,20 @@ def fields(pairs: Iterable[tuple[str, str | Piece]]) -> Grid:
     return attrs.evolve(grid(("name", "value"), rows, wraps="value"), head=())
 
 
-def plain_text(page: Page) -> str:
-    """Write a page for a pipe or a log: nothing drawn, nothing cut off, no colours."""
-    return "\n".join(text for block in page for text in _lines(block))
+def plain_text(page: Page, width: int | None = None) -> str:
+    """Write a page for a pipe or a log: nothing drawn, nothing cut off, no colours.
+
+    Args:
+        page: What to write.
+        width: Columns that grids do without what may be dropped for; None drops nothing.
+    """
+    return "\n".join(
+        text
+        for block in page
+        for text in _lines(
+            fitted(block, width) if width and isinstance(block, Grid) else block
+        )
+    )
 
 
 def cell_width(text: str) -> int:

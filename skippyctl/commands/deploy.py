@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skippyctl.arguments import add_common, names, positive, words
+from skippyctl.arguments import add_common, model, names, positive
 
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     parser.add_argument(
         "model",
-        type=words,
+        type=model,
         metavar="MODEL",
         help="name, path or SHA-256 of a model file that the nodes have",
     )

@@ -18,7 +18,7 @@ import trio
 
 from skippyd.coordination.model_digests import are_unchanged
 from skippyd.coordination.ports import ModelEntry
-from skippyd.errors import ModelError, RefusedError
+from skippyd.errors import ModelError, RefusedError, UsageError
 from skippyd.model.gguf_model import open_model
 from skippyd.model.identity import model_sha256
 from skippyd.units import format_bytes
@@ -42,6 +42,10 @@ MAX_VISITED = 100_000
 RESCAN_SECONDS = 60.0
 SHORTEST_DIGEST = 8
 SHOWN_MODELS = 5
+
+
+class UnknownModelError(UsageError):
+    """What an operator named is no model of this node, or means several."""
 
 
 class _StoppedError(Exception):
@@ -140,11 +144,16 @@ class Inventory:
         """Find what an operator means: a path, a name, or the start of a digest.
 
         Raises:
-            RefusedError: Nothing or several things are meant; the message lists what
-                is here.
+            UnknownModelError: Nothing or several things are meant; the message lists
+                what is here.
             ModelError: The path is no model.
         """
         if "/" in model or model.endswith(ENDING):
+            if not await trio.to_thread.run_sync(os.path.lexists, model):
+                raise UnknownModelError(
+                    f"{model}: there is no such file on this node; it has "
+                    f"{self._listing()}"
+                )
             return await self.add(Path(model))
         await self.rescan()
         named = [
@@ -157,7 +166,7 @@ class Inventory:
         if len(digests) == 1:
             return self._found[named[0]].entry
         what = "is no model of this node" if not named else "means several models"
-        raise RefusedError(f"{model!r} {what}; it has {self._listing()}")
+        raise UnknownModelError(f"{model!r} {what}; it has {self._listing()}")
 
     def find(self, sha256: str) -> Path | None:
         """Return the file with this content, if one is known."""

@@ -10,9 +10,9 @@ import pytest
 import trio
 
 from skippyd.coordination import inventory as inventory_module
-from skippyd.coordination.inventory import Inventory
+from skippyd.coordination.inventory import Inventory, UnknownModelError
 from skippyd.coordination.model_digests import ModelDigests
-from skippyd.errors import ModelError, RefusedError
+from skippyd.errors import ExitCode, ModelError, RefusedError
 from skippyd.model.gguf_model import open_model
 from skippyd.model.identity import model_sha256
 from support.random_models import RandomModel, write_random_model
@@ -147,12 +147,18 @@ async def test_a_model_is_meant_by_name_path_or_digest(
 async def test_what_means_nothing_is_refused_with_a_list(folder: Path) -> None:
     found = await known(folder)
 
-    with pytest.raises(RefusedError, match=r"'other' is no model.*deep \(digest"):
+    with pytest.raises(UnknownModelError, match=r"'other' is no model.*deep \(digest"):
         await found.resolve("other")
-    with pytest.raises(ModelError, match="cannot open the model file"):
+    with pytest.raises(
+        UnknownModelError, match=r"no such file on this node; it has dee"
+    ):
         await found.resolve("./other.gguf")
-    with pytest.raises(RefusedError, match="it has no model at all"):
+    (folder / "text.gguf").write_text("no model")
+    with pytest.raises(ModelError, match=r"text\.gguf"):
+        await found.resolve(str(folder / "text.gguf"))
+    with pytest.raises(UnknownModelError, match="it has no model at all") as refused:
         await (await known()).resolve("other")
+    assert refused.value.exit_code is ExitCode.USAGE
 
 
 async def test_two_models_of_one_name_are_told_apart(
@@ -164,7 +170,7 @@ async def test_two_models_of_one_name_are_told_apart(
     assert (await found.resolve("deep")).name == "deep"  # two copies of one content
 
     write_random_model(folder / "c" / "deep.gguf", RandomModel(layers=3, seed=2))
-    with pytest.raises(RefusedError, match="means several models"):
+    with pytest.raises(UnknownModelError, match="means several models"):
         await found.resolve("deep")
 
 

@@ -12,6 +12,7 @@ from skippyd.admin import wishes
 from skippyd.config.daemon import ModelsTable, StagesTable
 from skippyd.config.sizes import SizeBytes
 from skippyd.coordination import open_requests
+from skippyd.coordination.inventory import UnknownModelError
 from skippyd.coordination.open_requests import StageSideBusyError
 from skippyd.core.coordinator.messages import ClaimCoordinator, Origin
 from skippyd.daemon import local_loads
@@ -96,7 +97,7 @@ async def test_what_cannot_be_served_here_is_refused_with_the_reason(
     stages = StagesTable(max_memory=SizeBytes(2**16), headroom=SizeBytes(0))
     folder = tmp_path / "atlas"
     async with a_node(folder, models=_models(plan), stages=stages) as view:
-        with pytest.raises(RefusedError, match="'absent' is no model of this node"):
+        with pytest.raises(UnknownModelError, match="'absent' is no model"):
             await view.load_local(wishes.LoadLocal(model="absent"))
         with pytest.raises(RefusedError, match=r"does not fit .* missing"):
             await view.load_local(SMALL)

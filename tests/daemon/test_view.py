@@ -8,6 +8,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from skippyd.admin import wishes
 from skippyd.config.daemon import ModelsTable
+from skippyd.coordination.inventory import UnknownModelError
 from skippyd.coordination.rollout_wishes import Wish
 from skippyd.core.coordinator.messages import ClaimCoordinator, Origin
 from skippyd.daemon.clock import read_instant
@@ -101,7 +102,7 @@ async def test_the_environments_safe_mode_is_not_turned_off_here(
 async def test_what_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
     models = ModelsTable(paths=(str(tmp_path),))
     async with a_node(tmp_path / "atlas", models=models) as view:
-        with pytest.raises(RefusedError, match="'absent' is no model of this node"):
+        with pytest.raises(UnknownModelError, match="'absent' is no model"):
             await view.deploy(wishes.Deploy(model="absent"))
         with pytest.raises(RefusedError, match="name the model to withdraw"):
             await view.withdraw(wishes.Withdraw())

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from skippyctl.arguments import add_common, add_watch, names, positive, whole, words
+from skippyctl.arguments import (
+    add_common,
+    add_watch,
+    model,
+    names,
+    positive,
+    whole,
+    words,
+)
 
 
 if TYPE_CHECKING:
@@ -69,3 +77,13 @@ def test_values_that_say_nothing_are_refused(
 ) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         read(text)
+
+
+def test_a_path_of_a_model_is_one_of_this_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon works in another one."""
+    monkeypatch.chdir(tmp_path)
+    assert model("./a.gguf") == model("a.gguf") == f"{tmp_path}/a.gguf"
+    assert model("/models/a.gguf") == "/models/a.gguf"
+    assert model("smollm2") == "smollm2"

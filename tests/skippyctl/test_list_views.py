@@ -84,7 +84,9 @@ async def test_empty_lists_say_so() -> None:
     assert "no lease" in plain_text(leases_page(await view.leases()))
     assert "no stage runs" in plain_text(lanes_page(await view.lanes()))
     assert "no session" in plain_text(sessions_page(await view.sessions()))
-    assert "no record" in plain_text(fence_page(await view.fence()))
+    fence = plain_text(fence_page(await view.fence()))
+    assert "no record" in fence
+    assert "votes     yes" in fence
 
 
 def test_nodes_show_the_way_that_is_really_used() -> None:
@@ -106,17 +108,44 @@ def test_a_node_alone_is_told_how_others_join() -> None:
     ]
 
 
-def test_a_node_not_heard_for_days_is_shown_by_time_of_day() -> None:
+def test_a_node_not_heard_for_days_is_shown_with_its_date() -> None:
     old = attrs.evolve(node_rows()[1], last_heard_unix_ms=NOW_UNIX_MS - 90_000_000)
     shown = lines(nodes_page(schema.Nodes(items=(old,)), NOW_UNIX_MS))
-    assert shown[1].endswith("  01:00:00")
+    assert shown[1].endswith("  2025-11-29T01:00:00Z")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+async def test_lists_fit_and_keep_what_says_most(width: int) -> None:
+    view = FakeNodeView()
+    far = attrs.evolve(
+        node_rows()[1],
+        address="192.168.178.201:9401",
+        last_heard_unix_ms=NOW_UNIX_MS - 7_400_000,
+        local_address="192.168.178.200",
+        interface="enp0s31f6",
+    )
+    pages = {
+        "node": nodes_page(schema.Nodes(items=(far, *node_rows())), NOW_UNIX_MS),
+        "model": claims_page(await view.claims()),
+    }
+    pages |= {"left": leases_page(await view.leases())}
+    pages |= {"term": fence_page(await view.fence())}
+    for column, page in pages.items():
+        shown = plain_text(page, width).split("\n")
+        # Sentences are wrapped by a terminal, and are no cells of a table.
+        rows = [text for text in shown if ": " not in text and "://" not in text]
+        assert max(map(len, rows)) <= width
+        assert any(column in row.split() for row in rows)
+    if width >= 60:
+        assert "192.168.178.201:9401" in plain_text(pages["node"], width)
 
 
 async def test_the_fence_and_its_quarantine() -> None:
     shown = lines(fence_page(await FakeNodeView(is_quarantined=True).fence()))
-    assert shown[:5] == [
+    assert shown[:6] == [
         "store     /var/lib/skippyd/fence.sqlite3",
         "instance  0123456789abcdef",
+        "votes     no",
         (
             "quarantined: the store is older than this node's word; it votes by "
             "itself in 3 h 53 min"

@@ -6,7 +6,14 @@ import json
 
 import pytest
 
-from skippyctl.output import json_line, show, show_each, wants_colours, wants_terminal
+from skippyctl.output import (
+    json_line,
+    plain_width,
+    show,
+    show_each,
+    wants_colours,
+    wants_terminal,
+)
 from skippyctl.page import Page, line
 from skippyd.admin.schema import Done, Event
 from support.admin_documents import event
@@ -104,3 +111,13 @@ def test_a_pipe_gets_colours_only_when_forced(monkeypatch: pytest.MonkeyPatch) -
     assert wants_colours(io.StringIO(), "always")
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert wants_colours(io.StringIO(), "auto")
+
+
+@pytest.mark.parametrize(
+    ("columns", "width"), [("60", 60), ("", 120), ("0", 120), ("wide", 120)]
+)
+def test_a_pipe_is_as_wide_as_people_read(
+    monkeypatch: pytest.MonkeyPatch, columns: str, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert plain_width(io.StringIO()) == width

@@ -62,3 +62,12 @@ def test_a_narrow_terminal_does_without_the_least_useful_columns() -> None:
     assert fitted(block, 20).head == ("name",)
     assert plain_text((fitted(block, 3),)).split("\n") == ["name", "alpha"]
     assert plain_text((block,)).split("\n")[1] == "alpha  4000  10.0.0.1:19000"
+
+
+def test_a_pipe_does_without_columns_only_when_a_width_is_given() -> None:
+    block = grid(("name", "hash"), [("alpha", "d4" * 32)], drops=("hash",))
+    page = (line("x" * 200), block)
+    assert plain_text(page).endswith("d4" * 32)
+    assert plain_text(page, 70).endswith("name\nalpha")
+    assert plain_text(page, 71).endswith("d4" * 32)
+    assert plain_text(page, 70).startswith("x" * 200), "a line is never cut off"
