@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    parser = _parser()
+    parser = whole_parser()
     chosen = parser.parse_args(arguments)
     if chosen.command is None:
         parser.print_help(sys.stderr)
@@ -71,7 +71,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     return int(_load(chosen.command).run(chosen))
 
 
-def _parser() -> argparse.ArgumentParser:
+def whole_parser() -> argparse.ArgumentParser:
+    """The parser with every command's flags."""
     parser = argparse.ArgumentParser(
         prog="skippyd",
         description="Run one language model across several machines none of which "
