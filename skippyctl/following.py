@@ -67,6 +67,9 @@ def follow(
             if failures == most_failures:
                 _say_how_to_resume(wish, cursor)
                 return ExitCode.FAILED
+    except BrokenPipeError:
+        # Whoever read this has seen enough, and wants to hear no more.
+        raise
     except BaseException:
         _say_how_to_resume(wish, cursor)
         raise

@@ -6,6 +6,7 @@ A command's module is imported only when its name is on the command line.
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import json
 import os
@@ -101,16 +102,25 @@ def _run(name: str, command: Command, arguments: argparse.Namespace) -> int:
             _complain_in_json(name, error)
         return error.exit_code
     except BrokenPipeError:
-        # The reader has seen enough; Python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader has seen enough.
+        _drop_output()
         return ExitCode.DONE
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
-    except Exception:  # noqa: BLE001 - the last place that can still name a code
+    except Exception as error:  # noqa: BLE001 - the last place that can still name a code
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            _drop_output()
+            _complain(name, "standard output takes no more: the disk is full")
+            return ExitCode.FAILED
         traceback.print_exc()
         _complain(name, "internal error; the lines above say where")
         return ExitCode.INTERNAL
     return code
+
+
+def _drop_output() -> None:
+    """Let nothing be written any more; Python would complain once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(name: str | None, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import sys
 import traceback
@@ -53,7 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
         return ExitCode.FAILED
-    except Exception:  # noqa: BLE001 - the last line of defence: say it, exit 70
+    except Exception as error:  # noqa: BLE001 - the last line of defence: say it, exit 70
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            print(f"skippyd: cannot write: {error}; free some space", file=sys.stderr)
+            return ExitCode.FAILED
         traceback.print_exc()
         print(
             "skippyd: internal error, please report the lines above",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -80,6 +81,11 @@ def raising(error: BaseException) -> Callable[[], int]:
         ),
         (KeyboardInterrupt(), 130, "skippyd: interrupted\n"),
         (BrokenPipeError(), 1, ""),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            1,
+            "skippyd: cannot write: [Errno 28] No space left on device; free some space\n",
+        ),
     ],
 )
 def test_an_end_is_one_line_and_its_code(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 from typing import TYPE_CHECKING
 
 import attrs
@@ -96,3 +97,20 @@ def test_whoever_waits_for_a_deployment_gives_up_after_so_many_failures(
         )
     assert code is ExitCode.FAILED
     assert "skippyctl watch --after 3 --once" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_is_told_nothing(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    path = tmp_path / "s"
+    with admin_daemon(path, FakeNodeView()), AdminClient(path) as client:
+        monkeypatch.setattr("sys.stdout", Closed())
+        with pytest.raises(BrokenPipeError):
+            follow(client, arguments(), WatchEvents(), ends_when_final=True)
+    assert capsys.readouterr().err == ""

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -106,3 +109,23 @@ def test_help_and_version_are_exit_0(capsys: pytest.CaptureFixture[str]) -> None
 def test_every_command_is_there_with_its_flags() -> None:
     text = whole_parser().format_help()
     assert all(name in text for name in COMMANDS)
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_reader_that_has_seen_enough_and_a_full_disk_end_it_in_order() -> None:
+    """In processes of their own: what Python says at exit counts as well."""
+    command = [sys.executable, "-m", "skippyctl", "completion", "bash"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as closed:
+        done = subprocess.run(
+            command, stdout=closed, stderr=subprocess.PIPE, check=False
+        )
+    assert (done.returncode, done.stderr) == (0, b"")
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        b"skippyctl completion: standard output takes no more: the disk is full\n"
+    )
