@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("skippyd.daemon")
 
+READ_AGAIN = "configuration read again"
+REFUSED = "the new configuration is refused, see the log; the old one is in force"
+
 RELOADED_TABLES = ("peers",)
 RELOADED_KEYS = {"node": ("log_level",), "timers": ("drain_ms",)}
 """What a running daemon takes over; everything else waits for a restart, and says so."""
@@ -47,8 +50,8 @@ async def watch_signals(
             logger.info("event=signal name=%s", signal.Signals(number).name)
             if number == signal.SIGHUP:
                 notifier.reloading()
-                take_over(node, reload)
-                notifier.ready("configuration read again")
+                is_taken = take_over(node, reload)
+                notifier.ready(READ_AGAIN if is_taken else REFUSED)
                 continue
             ends += 1
             node.stopping.set()
@@ -57,8 +60,12 @@ async def watch_signals(
                 os._exit(ExitCode.INTERRUPTED)
 
 
-def take_over(node: Node, reload: Callable[[], DaemonConfig]) -> None:
-    """Read the configuration again and take over what a running daemon can."""
+def take_over(node: Node, reload: Callable[[], DaemonConfig]) -> bool:
+    """Read the configuration again and take over what a running daemon can.
+
+    Returns:
+        Whether it did; what could not be started with is refused, and logged.
+    """
     try:
         fresh = reload()
         # What could not be started with is not taken over in part either.
@@ -66,7 +73,7 @@ def take_over(node: Node, reload: Callable[[], DaemonConfig]) -> None:
         peers = configured_peers(fresh.peers)
     except ConfigError as error:
         logger.error("event=reload_refused reason=%r", str(error))  # noqa: TRY400 - its text is all
-        return
+        return False
     for warning in checked.warnings:
         logger.warning("%s", warning)
     waiting = waiting_keys(node.config, fresh)
@@ -82,6 +89,7 @@ def take_over(node: Node, reload: Callable[[], DaemonConfig]) -> None:
     set_level(fresh.node.log_level)
     node.peers.set_configured(peers)
     logger.info("event=reloaded peers=%d", len(peers))
+    return True
 
 
 def waiting_keys(old: DaemonConfig, fresh: DaemonConfig) -> tuple[str, ...]:

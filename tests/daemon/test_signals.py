@@ -70,7 +70,7 @@ async def test_peers_and_log_level_change_at_once(tmp_path: Path) -> None:
             peers=(peer,),
             node=attrs.evolve(node.config.node, log_level=LogLevel.ERROR),
         )
-        take_over(node, lambda: fresh)
+        assert take_over(node, lambda: fresh)
         assert [known.name for known in node.peers.all()] == ["other"]
         assert logging.getLogger().level == logging.ERROR
         take_over(node, lambda: attrs.evolve(fresh, peers=()))
@@ -98,5 +98,5 @@ async def test_a_wrong_configuration_changes_nothing(tmp_path: Path) -> None:
             openai=OpenAiTable(bind=Endpoint("0.0.0.0", 9337)),
             node=attrs.evolve(before.node, log_level=LogLevel.ERROR),
         )
-        take_over(view.node, lambda: exposed)
+        assert not take_over(view.node, lambda: exposed)
         assert view.node.config is before
