@@ -216,7 +216,9 @@ def port_check(facts: NodeFacts) -> CheckRow:
     finding = f"{free} of {len(tried)} free from {first} on"
     if free:
         return well("stage ports", finding)
-    return failed("stage ports", finding, "set [stages] ports to a range that is free")
+    return failed(
+        "stage ports", finding, "set [stages] first_port and last_port to free ones"
+    )
 
 
 def llama_check() -> CheckRow:

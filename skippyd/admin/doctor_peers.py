@@ -89,7 +89,7 @@ def _stage_path_check(peer: NodeRow, measured_us: int | None) -> CheckRow:
         return failed(
             name,
             "stages cannot reach each other, though the daemons can",
-            "let the ports of [stages] ports through both firewalls, and check "
+            "let [stages] first_port to last_port through both firewalls, and check "
             "[stages] host on both machines",
         )
     finding = f"{measured_us / 1000:.2f} ms"

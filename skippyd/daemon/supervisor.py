@@ -262,8 +262,8 @@ class Supervisor:
             else:
                 return listener
         raise StageSpawnError(
-            f"no stage port is free on {self.host}: {reason}; widen [stages] ports, or "
-            "set [stages] host to an address of this machine"
+            f"no stage port is free on {self.host}: {reason}; widen [stages] first_port "
+            "to last_port, or set [stages] host to an address of this machine"
         )
 
     def spawn(self, launch: StageLaunch, tell: Callable[[StageNews], None]) -> Child:

@@ -34,7 +34,7 @@ def test_each_peer_and_each_path_is_judged(tmp_path: Path) -> None:
     silent, unreachable = checks[3], checks[4]
     assert silent.finding == "10.0.0.3:9401: silent: five status messages missed"
     assert "firewall" in silent.remedy
-    assert "[stages] ports" in unreachable.remedy
+    assert "[stages] first_port to last_port" in unreachable.remedy
     assert checks[1].finding == "0.23 ms"
 
 
