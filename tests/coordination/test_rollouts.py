@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from skippyd.coordination import node_words
 from skippyd.coordination.rollout_parts import fresh_jitter
 from skippyd.coordination.rollout_wishes import CoordinatorFileError
 from skippyd.core.coordinator.campaign_effects import Step
@@ -33,6 +34,20 @@ async def test_nodes_are_meant_by_name_or_by_the_start_of_their_id(
         for text in ("", "nobody"):
             with pytest.raises(RefusedError, match=r"no node; known are .*name of a"):
                 rollouts.resolve_nodes([text])
+
+
+async def test_refusals_call_nodes_by_their_names(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, other = NodeId("a" * 64), NodeId("b" * 64)
+    called = {own: "atlas", other: "borea"}
+    monkeypatch.setattr(node_words, "known_names", lambda _nodes: called)
+    async with running_cluster(own, other) as cluster:
+        rollouts = cluster.nodes[own].rollouts
+        without_own = wish_of_model(own, node_ids=(other,))
+        for ask in (rollouts.dry_run, rollouts.deploy):
+            with pytest.raises(RefusedError, match=r"leave out atlas \(a{12}\), this"):
+                await ask(without_own)
 
 
 async def test_a_dry_run_plans_and_changes_nothing(autojump_clock: MockClock) -> None:
