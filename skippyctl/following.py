@@ -65,13 +65,13 @@ def follow(
                 return code
             failures += event.event == "failed"
             if failures == most_failures:
-                _say_how_to_resume(wish, cursor)
+                _say_how_to_resume(wish, cursor, is_once=ends_when_final)
                 return ExitCode.FAILED
     except BrokenPipeError:
         # Whoever read this has seen enough, and wants to hear no more.
         raise
     except BaseException:
-        _say_how_to_resume(wish, cursor)
+        _say_how_to_resume(wish, cursor, is_once=ends_when_final)
         raise
     return code
 
@@ -150,11 +150,12 @@ def _exit_code(event: Event) -> ExitCode:
     return ExitCode.FAILED if event.event == "failed" else ExitCode.DONE
 
 
-def _say_how_to_resume(wish: WatchEvents, cursor: int) -> None:
+def _say_how_to_resume(wish: WatchEvents, cursor: int, *, is_once: bool) -> None:
     model = "" if wish.model_id is None else f" {wish.model_id}"
+    once = " --once" if is_once else ""
     print(
         "no longer watching; what was begun goes on in the daemon: "
-        f"skippyctl watch{model} --after {cursor} --once takes it up here",
+        f"skippyctl watch{model} --after {cursor}{once} takes it up here",
         file=sys.stderr,
     )
 

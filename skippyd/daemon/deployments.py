@@ -121,8 +121,14 @@ class Deployments:
         wanted = [s.wish.model_id for s in self.node.rollouts.states() if s.is_wanted]
         if len(wanted) == 1:
             return wanted[0]
-        known = ", ".join(wanted) or "nothing"
-        raise RefusedError(f"name the model to withdraw: deployed here is {known}")
+        if not wanted:
+            raise RefusedError(
+                "nothing is deployed by this node; `skippyctl status` says which node "
+                "coordinates what it takes part in"
+            )
+        raise RefusedError(
+            f"name the model to withdraw: deployed here are {', '.join(wanted)}"
+        )
 
     async def _withdraw(self, model_id: str) -> None:
         try:

@@ -31,6 +31,7 @@ KEPT_LINES = 2_000
 QUEUED_LINES = 8_192
 LONGEST_MESSAGE = 8_192
 STAGE_LOGGER = "skippyd.stage"
+CHATTERER = "trio-websocket"
 ROOT_LOGGER = "skippyd"
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 STAGE_LINE = re.compile(r"\S{20,32}Z (DEBUG|INFO|WARNING|ERROR) (.*)", re.DOTALL)
@@ -166,6 +167,8 @@ def start_logging(level: str, environment: Mapping[str, str]) -> LogRing:
         handlers=[_DroppingQueueHandler(lines), _RingHandler(ring)],
         force=True,
     )
+    # It logs each frame, and so each line of this very log that an operator follows.
+    logging.getLogger(CHATTERER).setLevel(logging.INFO)
     return ring
 
 

@@ -105,6 +105,8 @@ def test_a_process_writes_each_line_once_and_keeps_it() -> None:
         "logging.getLogger('skippyd.daemon').debug('unseen')\n"
         "set_level('debug')\n"
         "logging.getLogger('skippyd.daemon').debug('seen')\n"
+        "# Each frame that carries a log line would make another one.\n"
+        "logging.getLogger('trio-websocket').debug('a frame')\n"
         "stage_line('stage-1', 7, 'loading')\n"
         "line = '2025-11-30T02:00:00.250Z WARNING skippyd.chain lost'\n"
         "stage_line('stage-1', 7, line)\n"

@@ -104,7 +104,7 @@ async def test_what_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
     async with a_node(tmp_path / "atlas", models=models) as view:
         with pytest.raises(UnknownModelError, match="'absent' is no model"):
             await view.deploy(wishes.Deploy(model="absent"))
-        with pytest.raises(RefusedError, match="name the model to withdraw"):
+        with pytest.raises(RefusedError, match="nothing is deployed by this node"):
             await view.withdraw(wishes.Withdraw())
         with pytest.raises(RefusedError, match="absent is not deployed"):
             await view.withdraw(wishes.Withdraw(model="absent"))

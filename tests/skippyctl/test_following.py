@@ -65,7 +65,7 @@ def test_without_an_end_it_goes_on_until_the_daemon_is_gone(
             daemon.__exit__(None, None, None)
     captured = capsys.readouterr()
     assert "gone" in captured.out
-    assert captured.err.endswith("--after 7 --once takes it up here\n")
+    assert captured.err.endswith("--after 7 takes it up here\n")
 
 
 def _stop_when_shown(
