@@ -100,7 +100,9 @@ def _blocks(status: Status, now_unix_ms: int) -> Iterator[Block]:
     for reason in daemon.reasons:
         yield from paragraph(reason, tone=Tone.WARNING, indent=2)
     yield line()
-    if status.run is None:
+    if status.run is None and status.stages:
+        yield line("no run: an operator loaded what is here (skippyctl load-local)")
+    elif status.run is None:
         yield line("no run: nothing is deployed; skippyctl deploy MODEL begins one")
     else:
         yield fields(_run(status.run, status.stages, now_unix_ms))

@@ -280,8 +280,7 @@ def _model_files(paths: Iterable[Path], problems: dict[Path, str]) -> Iterator[P
         try:
             candidates = _candidates(absolute)
         except OSError as error:
-            reason = error.strerror or str(error)
-            problems[absolute] = f"{reason}; correct [models] paths, or who may read it"
+            problems[absolute] = error.strerror or str(error)
             continue
         for candidate in candidates:
             if candidate not in seen:

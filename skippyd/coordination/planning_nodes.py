@@ -38,8 +38,9 @@ def candidate_nodes(
     left_out = {peer.node_id: peer.reason for peer in peers if not peer.is_available}
     chosen: list[Node] = []
     for node_id, report in sorted(reports.items()):
-        is_out = node_id in excluded and node_id != own_id
-        reason = "lost or failed before" if is_out else unfit_reason(report, wish)
+        reason = unfit_reason(report, wish)
+        if reason is None and node_id in excluded and node_id != own_id:
+            reason = "lost or failed before"
         if reason is None:
             chosen.append(planner_node(report, wish))
         else:

@@ -183,10 +183,16 @@ class DaemonView:
         stages.begin_drain()
         self._handing_over = trio.CancelScope()
         self.nursery.start_soon(self._hand_over, self._handing_over)
+        local = [
+            run.load.stage.stage_id
+            for run in stages.stage_runs()
+            if not run.load.coordinator_term
+        ]
+        kept = f"; `skippyctl stop` ends {', '.join(local)}" if local else ""
         return schema.Done(
             message="this node takes no new stages; its own deployments go to the next "
             "candidate, other coordinators move theirs away as soon as they can; "
-            "skippyctl status shows what is left, drain --undo takes stages again"
+            f"skippyctl status shows what is left, drain --undo takes stages again{kept}"
         )
 
     async def stop(self, wish: wishes.Stop) -> schema.Done:
@@ -207,10 +213,9 @@ class DaemonView:
                     self._deployments.stopped(run.settings.model_id)
             await self.node.stages.request(_stop_of(run), origin=Origin.ADMIN)
         names = ", ".join(run.load.stage.stage_id for run in runs)
-        return schema.Done(
-            message=f"stopped: {names}; they come back here when their model is "
-            "deployed again (skippyctl deploy)"
-        )
+        back = "; what was deployed comes back here when it is deployed again"
+        has_deployed = any(run.load.coordinator_term for run in runs)
+        return schema.Done(message=f"stopped: {names}{back if has_deployed else ''}")
 
     async def invite(self) -> schema.Invitation:
         """Make a token for one other machine."""

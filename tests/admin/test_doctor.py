@@ -196,7 +196,7 @@ def test_models_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     none = models_check(0, {})
     assert (none.verdict, none.finding[:4]) == ("ok", "none")
     missing = tmp_path / "absent"
-    one = models_check(1, {missing: "No such file or directory; correct it"})
+    one = models_check(1, {missing: "No such file or directory"})
     assert one.verdict == "warning"
     assert one.finding.startswith(f"1 model; {missing}: No such file")
     more = {missing / str(n): "is no GGUF file" for n in range(3)}

@@ -46,7 +46,12 @@ def test_every_fit_node_takes_part() -> None:
 def test_lost_nodes_do_not_but_this_one_always_does() -> None:
     names, left_out = chosen(reports(), A, B)
     assert names == ["a", "c"]
-    assert "lost" in left_out[B]
+    assert left_out[B] == "lost or failed before"
+
+
+def test_a_node_that_is_left_out_for_a_reason_of_its_own_says_it() -> None:
+    draining = attrs.evolve(report_of("b"), is_draining=True)
+    assert chosen(reports(b=draining), B)[1] == {B: "it is draining"}
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,11 @@ async def test_a_model_is_served_by_this_node_alone_until_it_is_stopped(
         with pytest.raises(RefusedError, match="another stage of this model runs"):
             await view.load_local(SMALL)
 
-        assert (await view.stop(wishes.Stop(stage_id=NAME))).message
+        drained = await view.drain(wishes.Drain())
+        assert drained.message.endswith(f"; `skippyctl stop` ends {NAME}")
+        await view.drain(wishes.Drain(is_undone=True))
+        stopped = await view.stop(wishes.Stop(stage_id=NAME))
+        assert stopped.message == f"stopped: {NAME}"
         await _until_idle(view)
         assert (await view.status()).stages == ()
 

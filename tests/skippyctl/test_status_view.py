@@ -88,6 +88,12 @@ def test_a_node_with_nothing_to_do() -> None:
     ]
 
 
+def test_a_stage_that_an_operator_loaded_is_no_run() -> None:
+    shown = text(attrs.evolve(idle(), stages=(stage(0, stage_id="local-smollm2"),)))
+    assert shown[2] == "no run: an operator loaded what is here (skippyctl load-local)"
+    assert shown[-1].startswith("local-smollm2  alpha")
+
+
 @pytest.mark.parametrize(
     ("requested", "effective", "banner"),
     [
