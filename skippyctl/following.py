@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from skippyctl.deploy_view import Progress, event_lines, is_progress
+from skippyctl.lists import node_names
 from skippyctl.output import (
     json_line,
     print_page,
@@ -55,7 +56,7 @@ def follow(
     cursor = wish.after
     code, failures = ExitCode.DONE, 0
     try:
-        names = {} if arguments.json else _names(client)
+        names = {} if arguments.json else node_names(client)
         for event in _shown(_events(client, wish), arguments, names):
             cursor = event.sequence
             is_end = event.is_dry_run if is_dry_run else event.is_final
@@ -74,10 +75,6 @@ def follow(
         _say_how_to_resume(wish, cursor, is_once=ends_when_final)
         raise
     return code
-
-
-def _names(client: AdminClient) -> dict[str, str]:
-    return {row.node_id: row.name for row in client.nodes().items}
 
 
 def _events(client: AdminClient, wish: WatchEvents) -> Iterator[Event]:

@@ -11,18 +11,19 @@ from skippyd.units import counted, format_bytes
 
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from skippyctl.page import Block, Page
     from skippyd.admin import schema
 
 VERDICT_TONES = {"ok": Tone.GOOD, "warning": Tone.WARNING, "failed": Tone.BAD}
 HEALTH_TONES = {"ok": Tone.GOOD, "draining": Tone.WARNING}
+NO_NAMES: Mapping[str, str] = {}
 LEVEL_TONES = {"warning": Tone.WARNING, "error": Tone.BAD, "critical": Tone.BAD}
 
 
-def claims_page(claims: schema.Claims) -> Page:
-    """The last accepted claim of each model artifact."""
+def claims_page(claims: schema.Claims, names: Mapping[str, str] = NO_NAMES) -> Page:
+    """The last accepted claim of each model artifact; nodes by the names they have."""
     if not claims.items:
         return (line("no claim was accepted here yet"),)
     head = ("model", "term", "coordinator", "run", "lease", "until", "artifact")
@@ -30,7 +31,7 @@ def claims_page(claims: schema.Claims) -> Page:
         (
             item.model_id,
             item.term,
-            short_id(item.coordinator_id),
+            _called(item.coordinator_id, names),
             item.run_id,
             _held(is_held=item.is_lease_held),
             moment(item.lease_until_unix_ms),
@@ -42,8 +43,8 @@ def claims_page(claims: schema.Claims) -> Page:
     return (grid(head, rows, right=("term",), wraps="model", drops=drops),)
 
 
-def leases_page(leases: schema.Leases) -> Page:
-    """The time each lease has left."""
+def leases_page(leases: schema.Leases, names: Mapping[str, str] = NO_NAMES) -> Page:
+    """The time each lease has left; nodes by the names they have."""
     if not leases.items:
         return (line("no lease: no claim was accepted here yet"),)
     head = ("model", "left", "state", "until", "coordinator", "term", "run")
@@ -53,7 +54,7 @@ def leases_page(leases: schema.Leases) -> Page:
             duration(item.left_ms) if item.left_ms > 0 else "-",
             Piece(item.state, Tone.GOOD if item.left_ms > 0 else Tone.WARNING),
             moment(item.lease_until_unix_ms),
-            short_id(item.coordinator_id),
+            _called(item.coordinator_id, names),
             item.term,
             item.run_id,
         )
@@ -157,9 +158,9 @@ def nodes_page(nodes: schema.Nodes, now_unix_ms: int) -> Page:
     )
 
 
-def fence_page(fence: schema.Fence) -> Page:
+def fence_page(fence: schema.Fence, names: Mapping[str, str] = NO_NAMES) -> Page:
     """What the fence remembers, and whether this node votes."""
-    return tuple(_fence(fence))
+    return tuple(_fence(fence, names))
 
 
 def safe_mode_page(report: schema.SafeModeReport) -> Page:
@@ -219,7 +220,7 @@ def _checks(checks: tuple[schema.CheckRow, ...]) -> Iterator[Block]:
     yield line(f"{found}, {counted(doubtful, 'warning')}", tone=tone)
 
 
-def _fence(fence: schema.Fence) -> Iterator[Block]:
+def _fence(fence: schema.Fence, names: Mapping[str, str]) -> Iterator[Block]:
     votes = Piece("yes", Tone.GOOD)
     if fence.is_quarantined:
         votes = Piece("no", Tone.BAD)
@@ -246,7 +247,7 @@ def _fence(fence: schema.Fence) -> Iterator[Block]:
         (
             item.model_id,
             item.term,
-            short_id(item.coordinator_id) or "-",
+            _called(item.coordinator_id, names),
             item.run_id or "-",
             str(len(item.stopped)),
             item.package_ref,
@@ -255,6 +256,10 @@ def _fence(fence: schema.Fence) -> Iterator[Block]:
     )
     drops = ("artifact", "run", "coordinator", "stopped")
     yield grid(head, rows, right=("term", "stopped"), wraps="model", drops=drops)
+
+
+def _called(node_id: str, names: Mapping[str, str]) -> str:
+    return names.get(node_id) or short_id(node_id) or "-"
 
 
 def _lane_state(item: schema.LaneRow) -> Piece:

@@ -12,7 +12,7 @@ from skippyd.errors import ExitCode
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from skippyctl.page import Page
 
@@ -34,6 +34,27 @@ def show_list(
             document = ask(client)
             show(document, page_of(document), arguments)
     return ExitCode.DONE
+
+
+def show_named_list(
+    arguments: argparse.Namespace,
+    ask: Callable[[AdminClient], T],
+    page_of: Callable[[T, Mapping[str, str]], Page],
+) -> ExitCode:
+    """As `show_list`, for a page that calls nodes by their names."""
+    names: dict[str, str] = {}
+
+    def ask_both(client: AdminClient) -> T:
+        if not arguments.json:
+            names.update(node_names(client))
+        return ask(client)
+
+    return show_list(arguments, ask_both, lambda document: page_of(document, names))
+
+
+def node_names(client: AdminClient) -> dict[str, str]:
+    """What people call the nodes that the daemon knows, by id."""
+    return {row.node_id: row.name for row in client.nodes().items}
 
 
 def now_unix_ms() -> int:

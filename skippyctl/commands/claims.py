@@ -23,6 +23,6 @@ def run(arguments: argparse.Namespace) -> ExitCode:
     """Show the list."""
     from skippyctl.client import AdminClient  # noqa: PLC0415 - lazy
     from skippyctl.list_views import claims_page  # noqa: PLC0415 - lazy
-    from skippyctl.lists import show_list  # noqa: PLC0415 - lazy
+    from skippyctl.lists import show_named_list  # noqa: PLC0415 - lazy
 
-    return show_list(arguments, AdminClient.claims, claims_page)
+    return show_named_list(arguments, AdminClient.claims, claims_page)

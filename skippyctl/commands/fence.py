@@ -51,12 +51,14 @@ def run(arguments: argparse.Namespace) -> ExitCode:
 def _show(arguments: argparse.Namespace) -> ExitCode:
     from skippyctl.client import AdminClient  # noqa: PLC0415 - lazy
     from skippyctl.list_views import fence_page  # noqa: PLC0415 - lazy
+    from skippyctl.lists import node_names  # noqa: PLC0415 - lazy
     from skippyctl.output import show  # noqa: PLC0415 - lazy
     from skippyd.errors import ExitCode  # noqa: PLC0415 - lazy
 
     with AdminClient(arguments.socket) as client:
         fence = client.fence()
-    show(fence, fence_page(fence), arguments)
+        names = {} if arguments.json else node_names(client)
+    show(fence, fence_page(fence, names), arguments)
     return ExitCode.DEGRADED if fence.is_quarantined else ExitCode.DONE
 
 

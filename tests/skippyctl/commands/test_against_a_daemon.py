@@ -111,6 +111,13 @@ def test_a_terminal_that_is_forced_gets_colours(run: Run) -> None:
     assert "\x1b[" in out
 
 
+@pytest.mark.parametrize("words", ["claims", "leases", "fence show"])
+def test_lists_call_coordinators_by_their_names(run: Run, words: str) -> None:
+    code, out, _ = run(*words.split())
+    assert code == 0
+    assert "alpha" in out.splitlines()[-1].split()
+
+
 def test_logs_and_telemetry_in_words(run: Run) -> None:
     code, out, _ = run("logs", "-n", "1")
     assert code == 0
