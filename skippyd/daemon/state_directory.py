@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 import attrs
 
+from skippyd.config.daemon import DEFAULT_STATE_DIR
 from skippyd.errors import ConfigError, ExitCode, SkippyError
 
 
@@ -131,8 +132,8 @@ def check_state_directory(path: Path) -> None:
     """Look whether the directory could be used, or made; makes and locks nothing.
 
     Raises:
-        ConfigError: It is no directory, lies in none, or belongs to another user. Root
-            may look at what is another user's.
+        ConfigError: It is no directory, lies in none, could not be made, or belongs to
+            another user. Root may look at what is another user's.
     """
     try:
         nearest = next(each for each in (path, *path.parents) if each.exists())
@@ -141,8 +142,14 @@ def check_state_directory(path: Path) -> None:
         raise ConfigError(f"state directory {path}: {error.strerror}") from error
     if not stat.S_ISDIR(status.st_mode):
         raise ConfigError(f"state directory {path}: {nearest} is no directory")
+    # The folder of the default is made by the service manager.
+    is_made_for_us = str(path) == DEFAULT_STATE_DIR
     if nearest == path and os.geteuid() != 0:
         _check_owner(path, status.st_uid)
+    elif not is_made_for_us and not os.access(nearest, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"state directory {path}: user id {os.geteuid()} cannot make it in {nearest}"
+        )
 
 
 def _check_owner(path: Path, owner_uid: int) -> None:

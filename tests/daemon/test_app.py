@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from skippyd.admin import wishes
-from skippyd.config.daemon import OpenAiTable
+from skippyd.config.daemon import AdminTable, ModelsTable, OpenAiTable
 from skippyd.config.endpoints import Endpoint
 from skippyd.coordination.fence_store import FenceStoreError
 from skippyd.daemon import app
@@ -101,6 +101,24 @@ async def test_exposed_addresses_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="API keys"):
         async with a_node(tmp_path / "atlas", openai=door):
             pass
+
+
+async def test_what_the_check_refuses_never_starts(tmp_path: Path) -> None:
+    folder = tmp_path / "atlas"
+    named = AdminTable(socket=str(folder / "s"), read_group="nobody here")
+    with pytest.raises(ConfigError, match=r"\[admin\] read_group 'nobody here'"):
+        async with a_node(folder, admin=named):
+            pass
+    assert list(folder.iterdir()) == []
+
+
+async def test_what_the_check_warns_about_is_logged_at_a_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    models = ModelsTable(paths=(str(tmp_path / "absent"),))
+    async with a_node(tmp_path / "atlas", models=models):
+        pass
+    assert f"[models] paths: {tmp_path / 'absent'} does not exist" in caplog.text
 
 
 async def test_a_daemon_is_ready_and_ends_when_told(tmp_path: Path) -> None:

@@ -177,6 +177,20 @@ def test_a_state_directory_is_to_be_one(tmp_path: Path) -> None:
         checked_config(config, {})
 
 
+def test_a_state_directory_is_to_be_ours_or_to_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = node_config(tmp_path)
+    monkeypatch.setattr("os.access", lambda path, _: path != tmp_path)
+    with pytest.raises(ConfigError, match=f"cannot make it in {tmp_path}"):
+        checked_config(config, {})
+    (tmp_path / "state").mkdir()
+    checked_config(config, {})
+    monkeypatch.setattr("os.geteuid", lambda: 4_242)
+    with pytest.raises(ConfigError, match=r"belongs to user id .* runs as 4242"):
+        checked_config(config, {})
+
+
 def test_the_certificates_of_peers_are_read(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = load_or_create(tmp_path / "other")
