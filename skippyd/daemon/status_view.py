@@ -14,7 +14,7 @@ from skippyd.stage.child_process import CAUSE
 
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from skippyd.coordination.ports import NodeReport, Route, StageReport
     from skippyd.core.coordinator.claim import CoordinatorClaim
@@ -59,6 +59,16 @@ def node_names(node: Node) -> dict[NodeId, str]:
     names = {peer.node_id: peer.name for peer in node.registry.peers()}
     names[node.identity.node_id] = node.name
     return names
+
+
+def stage_reasons(stages: Iterable[schema.StageRow]) -> Iterator[str]:
+    """Why a chain is not well: stages that ended, then those that miss them."""
+    for stage in sorted(stages, key=lambda stage: stage.state == "READY"):
+        place = f"{stage.stage_id} on {stage.node_name or stage.node_id[:12]}"
+        if stage.state in {"FAILED", "STOPPED", UNKNOWN}:
+            yield f"{place} is {stage.state}: {in_one_line(stage.reason)}"
+        elif stage.health.startswith(DEGRADED):
+            yield f"{place} is {stage.health}"
 
 
 def in_one_line(reason: str) -> str:
@@ -111,12 +121,7 @@ def _state(
 def _reasons(node: Node, stages: tuple[schema.StageRow, ...]) -> Iterator[str]:
     if (quarantine := node.stages.quarantine_reason) is not None:
         yield f"this node does not vote: {quarantine}"
-    for stage in stages:
-        place = f"{stage.stage_id} on {stage.node_name or stage.node_id[:12]}"
-        if stage.state in {"FAILED", "STOPPED", UNKNOWN}:
-            yield f"{place} is {stage.state}: {in_one_line(stage.reason)}"
-        elif stage.health.startswith(DEGRADED):
-            yield f"{place} is {stage.health}"
+    yield from stage_reasons(stages)
     shown = {(stage.stage_id, stage.bind_addr) for stage in stages}
     for report in node.stages.report().stages:
         status, health = report.status, report.health or ""
