@@ -46,8 +46,10 @@ def test_what_ended_is_told_before_what_misses_it() -> None:
         stage(2, state="STARTING", health=""),
     )
     assert list(stage_reasons(stages)) == [
-        "stage-1 on beta is FAILED: stage-1 (pid 7) was ended by SIGABRT; it said: "
-        "last words",
+        (
+            "stage-1 on beta is FAILED: stage-1 (pid 7) was ended by SIGABRT; it said: "
+            "last words"
+        ),
         f"stage-0 on alpha is {lost}",
     ]
     assert list(stage_reasons([stage(0, health="ok"), stage(1)])) == []
