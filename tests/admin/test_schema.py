@@ -35,7 +35,7 @@ STATUS_KEYS = {
 STAGE_KEYS = {
     "stage_id", "stage_index", "node_id", "layer_start", "layer_end", "state",
     "state_age_ms", "reason", "pid", "bind_addr", "resident_bytes", "loaded_bytes",
-    "total_bytes", "node_name",
+    "total_bytes", "node_name", "health",
 }  # fmt: skip
 NAMES = {
     "Claims": "skippy.claims/1",
@@ -121,6 +121,7 @@ def test_events_are_written_without_the_keys_that_have_no_value() -> None:
         "message": "3 stages",
         "model_id": "smollm2",
         "is_final": False,
+        "is_dry_run": False,
     }
     last = schema.present_keys(unstructure(DEPLOYMENT[-1]))
     assert (last["is_final"], last["exit_code"]) == (True, 0)
