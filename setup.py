@@ -15,7 +15,7 @@ from setuptools.command.build import build
 
 
 PACKAGE = Path("skippyd/runtime/llama")
-SOURCE = PACKAGE / "native.cpp"
+SOURCES = sorted(PACKAGE.glob("*.cpp"))
 LIBRARY = PACKAGE / "libskippy_native.so"
 FLAGS = ("-O2", "-std=c++17", "-fPIC", "-shared", "-Wall", "-Wextra")
 
@@ -38,17 +38,17 @@ class BuildNative(Command):
         output.parent.mkdir(parents=True, exist_ok=True)
         # Renamed into place: a process that has the old library open keeps it whole.
         unfinished = output.with_name(f"{output.name}.{os.getpid()}")
-        command = [*_compiler(), *FLAGS, str(SOURCE), "-o", str(unfinished)]
+        command = [*_compiler(), *FLAGS, *map(str, SOURCES), "-o", str(unfinished)]
         self.announce(shlex.join(command), level=2)
         try:
             subprocess.run(command, check=True)
         except subprocess.CalledProcessError as error:
             unfinished.unlink(missing_ok=True)
-            sys.exit(f"skippyd: compiling {SOURCE} failed (see above): {error}")
+            sys.exit(f"skippyd: compiling {PACKAGE} failed (see above): {error}")
         unfinished.replace(output)
 
     def get_source_files(self) -> list[str]:
-        return [str(SOURCE)]
+        return [str(path) for path in (*SOURCES, *PACKAGE.glob("*.hpp"))]
 
     def get_outputs(self) -> list[str]:
         return [str(self._output())]

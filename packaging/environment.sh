@@ -97,7 +97,7 @@ run)
 *) die "unknown profile $profile; run or dev" ;;
 esac
 
-project_key=$(key requirements.lock setup.py pyproject.toml skippyd/runtime/llama/native.cpp)
+project_key=$(key requirements.lock setup.py pyproject.toml skippyd/runtime/llama/*.[ch]pp)
 if ! is_current project "$project_key" || [ ! -f skippyd/runtime/llama/libskippy_native.so ]; then
     install_project
     echo "$project_key" >"$venv/.stamp-project"

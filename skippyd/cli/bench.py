@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", type=Path, metavar="MODEL.gguf", help="default: SmolLM2-135M"
     )
-    parser.add_argument("--repetitions", type=int, default=31, help="rounds (31)")
+    parser.add_argument("--repetitions", type=int, default=12, help="rounds (12)")
     parser.add_argument("--threads-per-stage", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="JSON only, no progress")
 

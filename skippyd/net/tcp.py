@@ -120,7 +120,7 @@ def prepare(connection: socket.socket, *, io_timeout_s: float) -> None:
 
 
 def send_buffers(
-    connection: StageSocket, buffers: Sequence[bytes | memoryview]
+    connection: StageSocket, buffers: Sequence[bytes | bytearray | memoryview]
 ) -> None:
     """Send all buffers of bytes in one scatter-gather call, going on when it was short.
 
@@ -136,9 +136,21 @@ def send_buffers(
     sent = _send_some(connection, buffers)
     if sent == sum(map(len, buffers)):
         return
-    views = _rest([memoryview(buffer) for buffer in buffers], sent)
+    views = rest_of(buffers, sent)
     while views:
-        views = _rest(views, _send_some(connection, views))
+        views = rest_of(views, _send_some(connection, views))
+
+
+def rest_of(
+    buffers: Sequence[bytes | bytearray | memoryview], sent_bytes: int
+) -> list[memoryview]:
+    """What is left of buffers of bytes when so many of them are sent."""
+    views = [memoryview(buffer) for buffer in buffers]
+    while views and sent_bytes >= len(views[0]):
+        sent_bytes -= len(views.pop(0))
+    if views and sent_bytes:
+        views[0] = views[0][sent_bytes:]
+    return views
 
 
 def receive(connection: StageSocket, size: int) -> bytes | None:
@@ -196,19 +208,13 @@ def plain_socket(connection: StageSocket) -> socket.socket:
     return connection.plain
 
 
-def _send_some(connection: socket.socket, buffers: Sequence[bytes | memoryview]) -> int:
+def _send_some(
+    connection: socket.socket, buffers: Sequence[bytes | bytearray | memoryview]
+) -> int:
     try:
         return connection.sendmsg(buffers)
     except BlockingIOError:
         raise TimeoutError("the peer stopped reading") from None
-
-
-def _rest(views: list[memoryview], sent: int) -> list[memoryview]:
-    while views and sent >= len(views[0]):
-        sent -= len(views.pop(0))
-    if views and sent:
-        views[0] = views[0][sent:]
-    return views
 
 
 def _is_unspecified(host: str) -> bool:

@@ -118,7 +118,7 @@ class TlsSocket:
             self._incoming.write(data)
             return self._decrypt()
 
-    def send(self, buffers: Sequence[bytes | memoryview]) -> None:
+    def send(self, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
         """Encrypt and send all buffers.
 
         Raises:

@@ -1,16 +1,16 @@
 """Figures of the chain, as ratios of things measured in turn in one run.
 
-Machines are shared and noisy, so all sides run alternately, in many short turns: what
-slows the machine for a second slows them alike. The median of the ratios is quoted, with
-the smallest and the largest as its spread.
+Machines are shared and noisy: a core may be half as fast a tenth of a second later, and
+no other core with it. So all sides take turns of a few tokens, and every two turns are
+compared with their neighbours. The median of all is quoted; the smallest and the
+largest median of a round are its spread. Processes are not bound to cores: then they
+could not make way for what else runs.
 """
 
 from __future__ import annotations
 
 import contextlib
-import statistics
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,20 +22,20 @@ from skippyd.model.facts import model_facts
 from skippyd.model.gguf_model import open_model
 from skippyd.model.slicing import slice_model
 from skippyd.proving.bench_split import split_pair
+from skippyd.proving.bench_turns import Round, WholeEngine, take_turns
 from skippyd.proving.chain import ChainPlan, LocalChain, close_driver
 from skippyd.proving.stage_process import resident_bytes
 from skippyd.runtime.llama.bare import BareLoop
 from skippyd.runtime.llama.quantize import write_quantized_copy
-from skippyd.runtime.stage_runtime import load_stage_runtime
 
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from skippyd.runtime.stage_runtime import LlamaStageRuntime
+    from skippyd.model.gguf_model import GgufModel
 
 PROMPT_TOKENS = 50
-DECODED_TOKENS = 12
+WARMING_TOKENS = 12
 FIRST_TOKEN = 100
 
 
@@ -69,15 +69,8 @@ class Figure:
     highest: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Figure:
-        """Median, smallest and largest."""
-        return cls(
-            median=statistics.median(values), lowest=min(values), highest=max(values)
-        )
-
-    @classmethod
     def of_pool(cls, rounds: Sequence[Sequence[float]], share: float) -> Figure:
-        """A quantile of all values together, and of the rounds for its spread.
+        """A quantile of all values together, and of each round for its spread.
 
         Each is one of the values: between two of them the whole could lie outside its
         parts.
@@ -127,37 +120,35 @@ def measure_speed(plan: BenchPlan, on_round: Callable[[str], None]) -> SpeedFigu
     model = open_model(plan.model_path)
     cut = model.layer_count // 2
     chain_plan = _chain_plan(plan, (0, cut, model.layer_count))
-    engine, decode = [], []
-    gaps_us: list[list[float]] = []
-    with contextlib.ExitStack() as stack:
-        bare = stack.enter_context(BareLoop(plan.model_path, chain_plan.settings()))
-        whole = load_stage_runtime(
-            slice_model(model, 0, model.layer_count), chain_plan.settings()
-        )
-        stack.callback(whole.close)
-        chain = stack.enter_context(LocalChain.start(chain_plan))
-        pair = stack.enter_context(split_pair(chain, model))
-        for number in range(plan.repetitions):
-            plain, bare_times = bare.decode(prompt(), DECODED_TOKENS)
-            ours, engine_times = _decode_whole(whole)
-            split = pair.decode(prompt(), DECODED_TOKENS)
-            _check_same_tokens(plan, plain, ours, split.tokens)
-            engine_s = statistics.median(engine_times)
-            engine.append(statistics.median(bare_times) / engine_s)
-            decode.append(engine_s / statistics.median(split.seconds))
-            gaps_us.append(split.gaps_us)
-            on_round(
-                f"round {number + 1} of {plan.repetitions}: {engine_s * 1000:.2f} ms a "
-                f"token unsplit, engine {engine[-1]:.3f}, 2 stages {decode[-1]:.3f}, "
-                f"boundary {statistics.median(split.gaps_us):.0f} us"
-            )
+    rounds: list[Round] = []
+    for number in range(plan.repetitions):
+        rounds.append(_measure_round(plan, chain_plan, model))
+        on_round(f"round {number + 1} of {plan.repetitions}: {rounds[-1]}")
     return SpeedFigures(
-        engine_ratio=Figure.of(engine),
-        decode_ratio=Figure.of(decode),
-        boundary_us_p50=Figure.of_pool(gaps_us, 0.5),
-        boundary_us_p99=Figure.of_pool(gaps_us, 0.99),
+        engine_ratio=Figure.of_pool([each.engine for each in rounds], 0.5),
+        decode_ratio=Figure.of_pool([each.decode for each in rounds], 0.5),
+        boundary_us_p50=Figure.of_pool([each.gaps_us for each in rounds], 0.5),
+        boundary_us_p99=Figure.of_pool([each.gaps_us for each in rounds], 0.99),
         cut=cut,
     )
+
+
+def _measure_round(plan: BenchPlan, chain_plan: ChainPlan, model: GgufModel) -> Round:
+    """Load everything and let the sides take turns.
+
+    Loaded for each round anew: where a process lies in memory makes a few hundredths
+    of its speed, and that is nothing to be measured here.
+    """
+    settings = chain_plan.settings()
+    with contextlib.ExitStack() as stack:
+        bare = stack.enter_context(BareLoop(plan.model_path, settings))
+        whole = stack.enter_context(WholeEngine.load(model, settings))
+        chain = stack.enter_context(LocalChain.start(chain_plan))
+        pair = stack.enter_context(split_pair(chain, model))
+        bare_turns, whole_turns, split_turns = take_turns([bare, whole, pair], prompt())
+        gaps_us = pair.end()
+    _check_same_tokens(plan, bare_turns.tokens, whole_turns.tokens, split_turns.tokens)
+    return Round.of(bare_turns, whole_turns, split_turns, gaps_us)
 
 
 def measure_overhead(plan: BenchPlan) -> list[StageOverhead]:
@@ -183,27 +174,6 @@ def _quantile(values: Sequence[float], share: float) -> float:
     return float(np.quantile(values, share, method="inverted_cdf"))
 
 
-def _decode_whole(runtime: LlamaStageRuntime) -> tuple[list[int], list[float]]:
-    """Tokens and seconds of the unsplit engine."""
-    session = 1
-    fed, seconds = prompt(), []
-    runtime.step(session, position=0, tokens=fed[:-1], activation=None, predict=False)
-    for _ in range(DECODED_TOKENS):
-        begun = time.perf_counter()
-        result = runtime.step(
-            session,
-            position=len(fed) - 1,
-            tokens=fed[-1:],
-            activation=None,
-            predict=True,
-        )
-        seconds.append(time.perf_counter() - begun)
-        assert result.token is not None
-        fed.append(result.token)
-    runtime.release(session)
-    return fed[PROMPT_TOKENS:], seconds
-
-
 def _check_same_tokens(
     plan: BenchPlan, bare: list[int], engine: list[int], split: list[int]
 ) -> None:
@@ -222,7 +192,7 @@ def _decode_once(chain: LocalChain) -> None:
         driver.prefill(prompt()[:-1])
         driver.configure(None)
         token = prompt()[-1]
-        for _ in range(DECODED_TOKENS):
+        for _ in range(WARMING_TOKENS):
             token = driver.decode(token)
         driver.stop()
     finally:

@@ -30,22 +30,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 10.0
 
 
-@attrs.frozen(kw_only=True)
-class SplitDecode:
-    """What a pair decoded, and how long it took.
-
-    Args:
-        tokens: The tokens.
-        seconds: Of each.
-        gaps_us: Of each, the microseconds in which no stage computed.
-    """
-
-    tokens: list[int]
-    seconds: list[float]
-    gaps_us: list[float]
-
-
-@attrs.frozen
+@attrs.define(eq=False)
 class SplitPair:
     """Stage 0 here, and the chain whose later stages it uses.
 
@@ -58,34 +43,45 @@ class SplitPair:
     chain: LocalChain
     runtime: LlamaStageRuntime
     transport: LaneTransport
+    _driver: ChainDriver | None = None
+    _seconds: list[float] = attrs.Factory(list)
 
-    def decode(self, prompt: Sequence[int], count: int) -> SplitDecode:
-        """Decode `count` tokens greedily after a prompt."""
-        driver = ChainDriver(
+    def begin(self, prompt: Sequence[int]) -> None:
+        """Begin a request and compute these tokens."""
+        self._driver = ChainDriver(
             transport=self.transport,
             request_id=secrets.randbits(63) or 1,
             session_id=secrets.randbits(63) or 1,
             chunk=self.chain.plan.chunk,
         )
-        driver.prefill(prompt[:-1])
-        driver.configure(None)
-        fed, seconds = list(prompt), []
-        for _ in range(count):
-            begun = time.perf_counter()
-            fed.append(driver.decode(fed[-1]))
-            seconds.append(time.perf_counter() - begun)
-        driver.stop()
+        self._seconds.clear()
+        self._driver.prefill(prompt)
+        self._driver.configure(None)
+
+    def decode(self, token: int) -> int:
+        """Compute one token and have the next one drawn greedily."""
+        assert self._driver is not None, "decode comes after begin"
+        begun = time.perf_counter()
+        drawn = self._driver.decode(token)
+        self._seconds.append(time.perf_counter() - begun)
+        return drawn
+
+    def end(self) -> list[float]:
+        """End the request.
+
+        Returns:
+            Of each of its tokens, the microseconds in which no stage computed.
+        """
+        assert self._driver is not None, "end comes after begin"
+        self._driver.stop()
+        count = len(self._seconds)
         computed_ns = np.array(self.runtime.statistics().decode_ns[-count:])
         for stage in self.chain.stages[1:]:
             times = stage.status()["decode_ns"]
             assert isinstance(times, list)
             computed_ns = computed_ns + np.array(times[-count:])
-        gaps_us = np.array(seconds) * 1e6 - computed_ns / 1e3
-        return SplitDecode(
-            tokens=fed[len(prompt) :],
-            seconds=seconds,
-            gaps_us=[float(gap) for gap in gaps_us],
-        )
+        gaps_us = np.array(self._seconds) * 1e6 - computed_ns / 1e3
+        return [float(gap) for gap in gaps_us]
 
 
 @contextlib.contextmanager

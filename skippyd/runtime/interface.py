@@ -20,12 +20,14 @@ class StepResult:
     Args:
         activation: f32 rows for the next stage, None on the final stage.
         token: The drawn token, None unless one was asked for.
+        sent_bytes: What the step itself has sent of its frame: see `NextRow`.
         compute_ns: Time the engine computed, without waiting for it.
         wait_ns: Time spent waiting for the engine.
     """
 
     activation: memoryview | None = None
     token: int | None = None
+    sent_bytes: int = 0
     compute_ns: int = 0
     wait_ns: int = 0
 
@@ -55,6 +57,47 @@ class RuntimeStatistics:
     capture: str
 
 
+class NextRow(Protocol):
+    """A session's next row, made ready before its input is there."""
+
+    @property
+    def input(self) -> bytearray:
+        """Where the activation goes before the run; of no use on the first stage."""
+        ...
+
+    def make_ready(self) -> None:
+        """Stand behind what the session holds now."""
+        ...
+
+    def deliver(
+        self, head: bytearray, token_at: tuple[int, int], descriptor: int = -1
+    ) -> None:
+        """Let each run write its token into `head`, and send the frame if it may.
+
+        The frame is `head` and the activation; on the final stage it is `head` alone,
+        which then says the token drawn. It is sent as soon as it is complete, as far as
+        the socket takes it without waiting: `StepResult.sent_bytes` tells how far.
+
+        Args:
+            head: What is sent; kept.
+            token_at: The two places where it says the token.
+            descriptor: The socket; -1 sends nothing.
+        """
+        ...
+
+    def deliver_nowhere(self) -> None:
+        """Send nothing from now on; from any thread."""
+        ...
+
+    def run(self, token: int) -> StepResult | None:
+        """Run it as `StageRuntime.step` would, with a prediction asked for.
+
+        The activation of the result holds until the session's next row. None when the
+        token or the session is not what was foreseen: nothing was done then.
+        """
+        ...
+
+
 class StageRuntime(Protocol):
     """A layer range that runs steps of sessions; callable from any thread.
 
@@ -81,6 +124,13 @@ class StageRuntime(Protocol):
         predict: bool,
     ) -> StepResult:
         """Run rows of one session; a position behind its end rewinds it first."""
+        ...
+
+    def ready_row(self, session_id: int) -> NextRow | None:
+        """The session's next row made ready; None when there is no such session.
+
+        For the thread that steps the session.
+        """
         ...
 
     def configure(self, session_id: int, sampling: SamplingBlock | None) -> None:

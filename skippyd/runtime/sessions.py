@@ -11,7 +11,9 @@ from skippyd.runtime.failures import BadBatchError, KvFullError
 
 if TYPE_CHECKING:
     from skippyd.core.wire.sampling import SamplingBlock
+    from skippyd.runtime.llama.context import StageContext
     from skippyd.runtime.llama.sampler import SamplerChain
+    from skippyd.runtime.ready_row import ReadyRow
 
 
 @attrs.define(kw_only=True)
@@ -24,6 +26,8 @@ class Session:
         tokens: The tokens at those positions as the sidebands told them.
         sampling: How the final stage draws; None is greedy.
         sampler: The chain built from it, on first use.
+        row: Its next row, once that was made ready.
+        is_open: Whether it is still in its table.
     """
 
     sequence: int
@@ -31,6 +35,8 @@ class Session:
     tokens: list[int] = attrs.Factory(list)
     sampling: SamplingBlock | None = None
     sampler: SamplerChain | None = None
+    row: ReadyRow | None = None
+    is_open: bool = True
 
     def cut(self, keep: int) -> None:
         """Forget positions from `keep` on."""
@@ -93,7 +99,14 @@ class SessionTable:
         """Take a session out and free its sequence number."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
+            session.is_open = False
             session.drop_sampler()
             self._free.append(session.sequence)
             self._free.sort(reverse=True)
         return session
+
+
+def cut_session(context: StageContext, session: Session, keep: int) -> None:
+    """Forget a session's positions from `keep` on, in the cache too."""
+    context.trim(session.sequence, keep)
+    session.cut(keep)

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 from skippyd.runtime.engine import load_engine
 from skippyd.runtime.failures import BadBatchError, EngineError
 from skippyd.runtime.interface import RuntimeStatistics, StepResult
-from skippyd.runtime.llama.context import BatchPart, check_tokens
+from skippyd.runtime.llama.batch import BatchPart, check_tokens
+from skippyd.runtime.llama.native_row import native_row
 from skippyd.runtime.llama.sampler import SamplerChain
 from skippyd.runtime.llama.vocabulary import LlamaVocabulary
-from skippyd.runtime.sessions import SessionTable
+from skippyd.runtime.ready_row import ReadyRow
+from skippyd.runtime.sessions import SessionTable, cut_session
 
 
 if TYPE_CHECKING:
@@ -118,6 +120,28 @@ class LlamaStageRuntime:
 
         return self._engine.call(job)
 
+    def ready_row(self, session_id: int) -> ReadyRow | None:
+        """The session's next row, made ready; None when there is no such session."""
+        session = self._sessions.find(session_id)
+        if session is None:
+            return None
+        if session.row is None:
+            native = native_row(
+                self._engine.context,
+                session.sequence,
+                by_token=self.model_slice.is_first,
+            )
+            if native is None:
+                return None
+            session.row = ReadyRow(self._engine, self, session, native)
+        session.row.make_ready()
+        return session.row
+
+    @property
+    def tells_logits(self) -> bool:
+        """Whether somebody is told the logits before each draw."""
+        return self._logits_sink is not None
+
     def configure(self, session_id: int, sampling: SamplingBlock | None) -> None:
         """Set how the final stage draws for a session.
 
@@ -151,7 +175,7 @@ class LlamaStageRuntime:
             if keep < 0:
                 raise BadBatchError(f"session {session_id} cannot be cut to {keep}")
             session = self._sessions.require(session_id)
-            _cut(context, session, keep)
+            cut_session(context, session, keep)
 
         self._engine.call(job)
 
@@ -204,7 +228,7 @@ class LlamaStageRuntime:
             )
         session = self._sessions.open(session_id) if found is None else found
         if position < held:
-            _cut(context, session, position)
+            cut_session(context, session, position)
         return session
 
     def _run(
@@ -219,19 +243,20 @@ class LlamaStageRuntime:
             session.length = context.length(session.sequence)
             session.tokens.extend(part.tokens)
             count = session.length - part.position
-            token = self._draw(context, session, count) if part.wants_logits else None
+            token = self.draw(context, session, count) if part.wants_logits else None
         except EngineError:
-            _cut(context, session, part.position)
+            cut_session(context, session, part.position)
             raise
         compute_ns = time.perf_counter_ns() - begun
-        self._count(count, compute_ns)
+        self.count(count, compute_ns)
         return StepResult(
             activation=None if rows is None else memoryview(rows),
             token=token,
             compute_ns=compute_ns,
         )
 
-    def _draw(self, context: StageContext, session: Session, count: int) -> int:
+    def draw(self, context: StageContext, session: Session, count: int) -> int:
+        """Draw what follows a session from the last of `count` rows just computed."""
         if self._logits_sink is not None:
             self._logits_sink(session.length - 1, context.logits(count - 1))
         if session.sampler is None:
@@ -243,7 +268,8 @@ class LlamaStageRuntime:
             )
         return session.sampler.draw(count - 1, session.tokens)
 
-    def _count(self, rows: int, compute_ns: int) -> None:
+    def count(self, rows: int, compute_ns: int) -> None:
+        """Count a step that was run."""
         self._steps += 1
         if rows == 1:
             self._decode_ns.append(compute_ns)
@@ -265,8 +291,3 @@ def load_stage_runtime(
     """
     engine = load_engine(model_slice, settings, progress)
     return LlamaStageRuntime(engine, model_slice, logits_sink)
-
-
-def _cut(context: StageContext, session: Session, keep: int) -> None:
-    context.trim(session.sequence, keep)
-    session.cut(keep)

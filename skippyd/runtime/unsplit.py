@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Self
 
 import attrs
 
-from skippyd.runtime.llama.context import BatchPart, StageContext
+from skippyd.runtime.llama.batch import BatchPart
+from skippyd.runtime.llama.context import StageContext
 from skippyd.runtime.llama.model import load_file
 from skippyd.runtime.llama.sampler import SamplerChain
 from skippyd.runtime.llama.vocabulary import LlamaVocabulary

@@ -41,6 +41,15 @@ class ChainTransport(Protocol):
         """Hand a message to stage 0."""
         ...
 
+    def decode_next(self, session_id: int, position: int, token: int) -> int | None:
+        """Decode the token that stage 0 has made itself ready for.
+
+        Returns:
+            The token drawn after it. None, with nothing done, if it is another one or
+            the way to stage 0 knows nothing of the kind: then it takes a message.
+        """
+        ...
+
     def receive(self) -> StageReply:
         """The next reply, in the order of the messages."""
         ...
@@ -62,6 +71,10 @@ class LaneTransport:
     def send(self, message: StageMessage) -> None:
         """Let the lane do what the message asks."""
         self.lane.handle(message)
+
+    def decode_next(self, session_id: int, position: int, token: int) -> int | None:
+        """Let the lane decode the token it is ready for."""
+        return self.lane.foreseen.decode(session_id, position, token)
 
     def receive(self) -> StageReply:
         """The reply the lane has given."""
@@ -91,6 +104,9 @@ class LinkTransport:
     def send(self, message: StageMessage) -> None:
         """Write the message."""
         self.link.send(message)
+
+    def decode_next(self, _session_id: int, _position: int, _token: int) -> None:
+        """Over a connection every token takes a message."""
 
     def receive(self) -> StageReply:
         """Wait for the next reply."""
@@ -155,25 +171,14 @@ class ChainDriver:
 
     def decode(self, token: int) -> int:
         """Compute one token and return the one drawn after it."""
-        self.transport.send(
-            requests.decode(
-                **self._ids,
-                pos_start=self.length,
-                token=token,
-                prompt_token_count=self.prompt_token_count,
-                decode_step=self._step,
-            )
-        )
+        drawn: int | None = None
+        if not self._pending:
+            drawn = self.transport.decode_next(self.session_id, self.length, token)
+        if drawn is None:
+            drawn = self._decode_by_message(token)
         self.length += 1
         self._step += 1
-        if self._pending:
-            self.drain()
-        reply = self.transport.receive()
-        if not reply.tokens:
-            raise StageFailureError(
-                FailureCode.PROTOCOL, 0, "stage 0 acknowledged what asks for a token"
-            )
-        return reply.predicted
+        return drawn
 
     def trim(self, keep: int) -> None:
         """Forget everything from position `keep` on."""
@@ -201,6 +206,24 @@ class ChainDriver:
         while self._pending:
             self._pending -= 1
             self.transport.receive()
+
+    def _decode_by_message(self, token: int) -> int:
+        self.transport.send(
+            requests.decode(
+                **self._ids,
+                pos_start=self.length,
+                token=token,
+                prompt_token_count=self.prompt_token_count,
+                decode_step=self._step,
+            )
+        )
+        self.drain()
+        reply = self.transport.receive()
+        if not reply.tokens:
+            raise StageFailureError(
+                FailureCode.PROTOCOL, 0, "stage 0 acknowledged what asks for a token"
+            )
+        return reply.predicted
 
     def _prefill_chunk(self, tokens: tuple[int, ...]) -> None:
         while self._pending >= PREFILL_CREDIT:

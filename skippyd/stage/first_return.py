@@ -9,13 +9,16 @@ the lane listens to every one it has.
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from typing import TYPE_CHECKING
 
 from skippyd.core.wire import requests
 from skippyd.core.wire.auth import return_purpose
+from skippyd.core.wire.next_token import ANY_PREDICTION, REPLY_TOKEN_AT
 from skippyd.errors import FailureCode, StageFailureError
 from skippyd.ids import RequestId, SessionId
+from skippyd.runtime.llama.next_frame import BYTES, FORESEEN, next_frame
 from skippyd.stage.dialling import connect_to_stage
 from skippyd.stage.links import ReplyLink
 from skippyd.stage.predictions import flow_key
@@ -47,6 +50,14 @@ class FirstReturn:
         self._dialled: ReplyLink | None = None
         self._adopted: list[ReplyLink] = []
         self._expected: set[FlowKey] = set()
+        self._frame = next_frame(
+            len(ANY_PREDICTION),
+            REPLY_TOKEN_AT,
+            bytearray(),
+            poll_us=node.config.lane_poll_us,
+        )
+        if self._frame is not None:
+            self._frame.expect(ANY_PREDICTION)
 
     @property
     def links(self) -> list[ReplyLink]:
@@ -97,6 +108,32 @@ class FirstReturn:
             for link in reversed(links):
                 if link.fileno() in readable:
                     self._pump(link, downstream)
+
+    def foreseen_token(
+        self, message: StageMessage, downstream: ReplyLink
+    ) -> int | None:
+        """Wait for a prediction that is one token and nothing else.
+
+        None when something else came, or nothing in time: `next_reply` tells what.
+        """
+        frame, links = self._frame, self.links
+        if frame is None or len(links) != 1:
+            return None
+        direct = links[0]
+        is_plain = isinstance(direct.connection, socket.socket)
+        is_offered = self._node.waiters.has_offer(flow_key(message))
+        if is_offered or not (is_plain and direct.is_idle and downstream.is_idle):
+            return None
+        until = time.monotonic() + self._node.reply_patience_s
+        arrival = frame.wait(
+            (direct.fileno(), downstream.fileno(), self._signal.descriptor),
+            self._signal.left_ms(until),
+        )
+        if arrival == FORESEEN:
+            return frame.token
+        if arrival == BYTES:
+            direct.receive(frame.received)
+        return None
 
     def check_idle(self) -> None:
         """Notice that a return was closed, or that the final stage spoke unasked.

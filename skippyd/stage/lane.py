@@ -28,6 +28,7 @@ from skippyd.stage.dialling import connect_to_stage
 from skippyd.stage.downstream import NO_ACTIVATION, DeferredStats, Downstream
 from skippyd.stage.final_return import FinalReturn
 from skippyd.stage.first_return import FirstReturn
+from skippyd.stage.foreseen import ForeseenTokens, engine_failure
 from skippyd.stage.links import ReplyLink
 from skippyd.stage.node import address_of
 from skippyd.stage.waiting import LaneSignal, wait_readable
@@ -36,6 +37,7 @@ from skippyd.stage.waiting import LaneSignal, wait_readable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from skippyd.config.stage import PeerConfig
     from skippyd.core.wire.messages import StageMessage
     from skippyd.core.wire.replies import StageReply
     from skippyd.runtime.interface import StepResult
@@ -70,6 +72,7 @@ class StageLane:
     _sessions: set[int] = attrs.Factory(set)
     _stats: DeferredStats = attrs.Factory(DeferredStats)
     _seat: LaneSeat | None = None
+    foreseen: ForeseenTokens = attrs.field(init=False)
 
     def open(self, *, patience_s: float) -> None:
         """Connect to the stage downstream, if there is one.
@@ -82,9 +85,19 @@ class StageLane:
             self._first_return = FirstReturn(self.node, self.signal)
         if self.node.is_final:
             self._final_return = FinalReturn(self.node, self.signal)
-        peer = self.node.config.downstream
-        if peer is None:
-            return
+        if self.node.config.downstream is not None:
+            self._connect(self.node.config.downstream, patience_s)
+        self.foreseen = ForeseenTokens(
+            node=self.node,
+            signal=self.signal,
+            seat=self._seat,
+            downstream=self._downstream,
+            first_return=self._first_return,
+            answer=self._answer,
+            await_prediction=self._await_prediction,
+        )
+
+    def _connect(self, peer: PeerConfig, patience_s: float) -> None:
         connection = connect_to_stage(
             self.node,
             address_of(peer.endpoint),
@@ -105,18 +118,17 @@ class StageLane:
             StageFailureError: It cannot be done; the lane is of no more use.
             RemoteProtocolError: The message contradicts itself.
         """
+        assert self._seat is not None, "the lane is not open"
+        if self.foreseen.take(message):
+            return
         check_state(message)
         self.node.count_message()
-        assert self._seat is not None, "the lane is not open"
         self._seat.begin(message)
         try:
             self._dispatch(message)
             self._seat.done(message)
         except EngineError as error:
-            self._seat.working_since_ns = 0
-            raise StageFailureError(
-                error.code, self.node.index, f"{self.node.config.stage_id}: {error}"
-            ) from error
+            raise engine_failure(error, self.node, self._seat) from error
 
     def watched(self) -> list[ReplyLink]:
         """Links on which something may arrive between messages."""
@@ -200,6 +212,8 @@ class StageLane:
         if has_credit:
             self.reply(ack())
         result = self._step(message, predict=False)
+        assert self._seat is not None
+        self._seat.computed(message, result)
         self._stats.fold(
             prefill_compute(
                 stage_index=self.node.index,
@@ -213,26 +227,32 @@ class StageLane:
             self.reply(ack(self._stats.take()))
 
     def _predict(self, message: StageMessage) -> None:
-        if self._downstream is not None:
-            result = self._step(message, predict=True)
-            self._downstream.send_work(message, result.activation or NO_ACTIVATION)
-            if self._first_return is not None:
-                self.reply(self._await_prediction(message))
-            return
-        token = self._draw(message)
-        if self._first_return is not None:
-            self.reply(predicted_token(token))
-        else:
-            assert self._final_return is not None
-            self._final_return.send(message, predicted_token(token), self.reply)
-
-    def _draw(self, message: StageMessage) -> int:
-        if message.sampling is not None:
+        if message.sampling is not None and self.node.is_final:
             self._sessions.add(message.session_id)
             self.node.runtime.configure(message.session_id, message.sampling)
         result = self._step(message, predict=True)
+        if self._downstream is not None:
+            self._downstream.send_work(message, result.activation or NO_ACTIVATION)
+        else:
+            self._answer(message, result)
+        assert self._seat is not None
+        self._seat.computed(message, result)
+        self.foreseen.get_ready(message, result)
+        self._bring_prediction(message)
+
+    def _answer(self, message: StageMessage, result: StepResult) -> None:
         assert result.token is not None
-        return result.token
+        reply = predicted_token(result.token)
+        if self._first_return is not None:
+            self.reply(reply)
+        else:
+            assert self._final_return is not None
+            self._final_return.send(message, reply, self.reply)
+
+    def _bring_prediction(self, message: StageMessage) -> None:
+        """At stage 0 of several: wait for what the final stage draws."""
+        if self._downstream is not None and self._first_return is not None:
+            self.reply(self._await_prediction(message))
 
     def _step(self, message: StageMessage, *, predict: bool) -> StepResult:
         is_first = self._first_return is not None
@@ -240,16 +260,13 @@ class StageLane:
             raise self._incomplete(message)
         # Before the work: a step that fails half-way has made the session already.
         self._sessions.add(message.session_id)
-        result = self.node.runtime.step(
+        return self.node.runtime.step(
             message.session_id,
             position=message.pos_start,
             tokens=message.tokens,
             activation=None if is_first else message.activation,
             predict=predict,
         )
-        assert self._seat is not None
-        self._seat.computed(message, result)
-        return result
 
     def _incomplete(self, message: StageMessage) -> StageFailureError:
         what = f"{message.kind.name} without a position; send pos_start"

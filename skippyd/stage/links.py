@@ -16,11 +16,13 @@ from skippyd.core.wire.decode import ReplyParser
 from skippyd.core.wire.encode import encode_message
 from skippyd.core.wire.replies import Failure
 from skippyd.errors import FailureCode, RemoteProtocolError, StageFailureError
-from skippyd.net.tcp import RECEIVE_BYTES, interrupt, receive, send_buffers
+from skippyd.net.tcp import RECEIVE_BYTES, interrupt, receive, rest_of, send_buffers
 from skippyd.stage.waiting import PlainWaiter, wait_readable
 
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from skippyd.core.wire.messages import StageMessage
     from skippyd.core.wire.replies import StageReply
     from skippyd.net.tcp import StageSocket
@@ -57,10 +59,21 @@ class ReplyLink:
         Raises:
             StageFailureError: The stage is lost; its own last words if it had any.
         """
+        self.send_encoded(encode_message(message))
+
+    def send_encoded(self, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
+        """Write the buffers of an encoded message; raises as `send`."""
         try:
-            send_buffers(self.connection, encode_message(message))
+            send_buffers(self.connection, buffers)
         except OSError as error:
             raise self.write_failure(error) from error
+
+    def send_rest(
+        self, buffers: Sequence[bytearray | memoryview], sent_bytes: int
+    ) -> None:
+        """Write what is left of an encoded message; raises as `send`."""
+        if sent_bytes != sum(map(len, buffers)):
+            self.send_encoded(rest_of(buffers, sent_bytes))
 
     def write(self, message: StageMessage) -> None:
         """Write a message and leave the reason of a failure to whoever reads.
@@ -73,6 +86,11 @@ class ReplyLink:
     def write_failure(self, error: OSError) -> StageFailureError:
         """Why a write failed: the stage's last words, or that it is lost."""
         return self._last_words() or self._lost(str(error))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing that arrived waits to be taken, or for its end."""
+        return self._parser.at_boundary
 
     def next_buffered(self) -> StageReply | None:
         """A reply that has already arrived whole.

@@ -7,6 +7,7 @@ stage dials. Both are found by (request id, session id).
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING
 import attrs
 
 from skippyd.core.wire.encode import encode_reply
+from skippyd.core.wire.next_token import ANY_PREDICTION, REPLY_TOKEN_AT
 from skippyd.errors import FailureCode, StageFailureError
-from skippyd.net.tcp import send_buffers
+from skippyd.net.tcp import interrupt, send_buffers
 
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from skippyd.core.wire.messages import StageMessage
     from skippyd.core.wire.replies import Failure, StageReply
     from skippyd.net.tcp import StageSocket
+    from skippyd.runtime.interface import NextRow
 
 FlowKey = tuple[int, int]
 PENDING_SINKS_MAX = 64
@@ -36,6 +39,41 @@ class ReturnSink:
 
     connection: StageSocket
     _lock: threading.Lock = attrs.Factory(threading.Lock)
+    _rows: list[NextRow] = attrs.Factory(list)
+    _is_over: bool = False
+
+    def lend(self, row: NextRow) -> None:
+        """Let a row answer here by itself, as long as the connection is this flow's."""
+        with self._lock:
+            if not self._is_over and isinstance(self.connection, socket.socket):
+                if row not in self._rows:
+                    self._rows.append(row)
+                head = bytearray(ANY_PREDICTION)
+                row.deliver(head, REPLY_TOKEN_AT, self.connection.fileno())
+
+    def take_back(self, *, is_over: bool = False) -> None:
+        """End what was lent: a flow has ended or, for good, the connection has."""
+        with self._lock:
+            self._is_over = self._is_over or is_over
+            for row in self._rows:
+                row.deliver_nowhere()
+            self._rows.clear()
+
+    def check_whole(self, sent_bytes: int) -> None:
+        """Check what a row has sent here by itself.
+
+        Raises:
+            StageFailureError: A part only. Others may have written behind it since, so
+                that the connection is of no more use.
+        """
+        if sent_bytes != len(ANY_PREDICTION):
+            interrupt(self.connection)
+            raise StageFailureError(
+                FailureCode.STAGE_LOST,
+                0,
+                f"stage 0 took {sent_bytes} of the {len(ANY_PREDICTION)} bytes of a "
+                "prediction; it hangs or is overloaded",
+            )
 
     def send(self, reply: StageReply | Failure) -> None:
         """Write one reply.
@@ -72,6 +110,9 @@ class ReturnSinks:
                     -1,
                     f"too many pending prediction return sinks: {PENDING_SINKS_MAX}",
                 )
+            earlier = self._sinks.get(key)
+            if earlier is not None and earlier is not sink:
+                earlier.take_back()
             self._sinks[key] = sink
             self._changed.notify_all()
 
@@ -97,11 +138,14 @@ class ReturnSinks:
     def drop(self, key: FlowKey) -> None:
         """Forget a flow."""
         with self._changed:
-            self._sinks.pop(key, None)
+            sink = self._sinks.pop(key, None)
             self._claimed.discard(key)
+        if sink is not None:
+            sink.take_back()
 
     def drop_connection(self, sink: ReturnSink) -> None:
         """Forget every flow of a connection that ended."""
+        sink.take_back(is_over=True)
         with self._changed:
             for key in [k for k, s in self._sinks.items() if s is sink]:
                 del self._sinks[key]
@@ -164,6 +208,11 @@ class ReturnWaiters:
             return None
         with self._lock:
             return waiting.offered.pop()
+
+    def has_offer(self, key: FlowKey) -> bool:
+        """Whether a connection was offered that nobody took."""
+        waiting = self._waiting.get(key)
+        return waiting is not None and bool(waiting.offered)
 
     def forget(self, key: FlowKey) -> None:
         """End the wait; connections nobody took are closed."""

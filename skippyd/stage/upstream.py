@@ -155,6 +155,8 @@ class UpstreamConnection:
         self._lane.open(patience_s=self.node.timings.connect)
         while message is not None:
             self._lane.handle(message)
+            if parser.at_boundary:
+                parser.receive_data(self._lane.foreseen.serve(self.connection))
             message = self._next(parser)
 
     def _check_purpose(self, message: StageMessage, *, is_return: bool) -> None:

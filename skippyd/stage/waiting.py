@@ -166,6 +166,16 @@ class LaneSignal:
             readable.remove(self._wake_fd)
         return readable
 
+    @property
+    def descriptor(self) -> int:
+        """Readable when the thread should look again at what it waits for."""
+        return self._wake_fd
+
+    def left_ms(self, until: float) -> int:
+        """Milliseconds that a wait may take here; 0 when its time is over."""
+        left = min(until, self._cancelled_until) - time.monotonic()
+        return max(0, math.ceil(left * 1000))
+
     def close(self) -> None:
         """Give the descriptor back."""
         self._wake.close()

@@ -11,21 +11,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.tree import ROOT
+from support.tree import ROOT, shown
 
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-NATIVE = "skippyd/runtime/llama/native.cpp"
-NEEDED = (
-    "packaging/environment.sh",
-    "requirements.lock",
-    "requirements-dev.lock",
-    "pyproject.toml",
-    "setup.py",
-    NATIVE,
-)
+NATIVE = "skippyd/runtime/llama"
+SOURCES = sorted(shown(path) for path in (ROOT / NATIVE).glob("*.[ch]pp"))
+PROJECT = ("requirements.lock", "pyproject.toml", "setup.py", *SOURCES)
+NEEDED = ("packaging/environment.sh", "requirements-dev.lock", *PROJECT)
+
+# In the place of an environment's Python: notes what is installed, and is content.
+PYTHON_THAT_NOTES = """#!/bin/sh
+case "$*" in
+-VV) echo "Python 3.11.0" ;;
+*"install"*) echo "$@" >>installed; touch skippyd/runtime/llama/libskippy_native.so ;;
+*"pip.__version__"*) echo unknown ;;
+esac
+"""
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.watchdog(90)]
 
@@ -75,13 +79,60 @@ def test_a_machine_without_a_compiler_is_told_what_to_install(checkout: Path) ->
     assert not (checkout / ".venv").exists()
 
 
+@pytest.fixture
+def set_up(checkout: Path) -> Path:
+    """A checkout whose environment is there and current."""
+    python = checkout / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(PYTHON_THAT_NOTES)
+    python.chmod(0o755)
+    assert len(installed(checkout)) == 3, "a newer pip, the requirements, the project"
+    return checkout
+
+
+def installed(checkout: Path) -> list[str]:
+    """What setting up installs now."""
+    notes = checkout / "installed"
+    notes.write_text("")
+    done = run(["packaging/environment.sh", "run"], checkout)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    return notes.read_text().splitlines()
+
+
+def test_what_is_current_is_not_installed_again(set_up: Path) -> None:
+    assert installed(set_up) == []
+    assert installed(set_up) == []
+
+
+@pytest.mark.parametrize("name", PROJECT)
+def test_a_change_of_what_the_project_is_built_from_builds_it_anew(
+    set_up: Path, name: str
+) -> None:
+    with (set_up / name).open("a") as file:
+        file.write("\n")
+    assert [line for line in installed(set_up) if line.endswith("--editable .")]
+    assert installed(set_up) == []
+
+
+def test_one_more_native_source_or_a_missing_library_builds_it_anew(
+    set_up: Path,
+) -> None:
+    (set_up / NATIVE / "another.cpp").write_text("int another() { return 3; }\n")
+    assert len(installed(set_up)) == 1
+    (set_up / NATIVE / "libskippy_native.so").unlink()
+    assert len(installed(set_up)) == 1
+    assert installed(set_up) == []
+
+
 def test_the_native_part_is_built_without_python_headers(checkout: Path) -> None:
     done = run([sys.executable, "setup.py", "-q", "build_native"], checkout)
     built = next((checkout / "build").rglob("libskippy_native.so"), None)
     assert done.returncode == 0, done.stderr
     assert built is not None
-    assert ctypes.CDLL(str(built)).skippy_native_abi() > 0
-    assert "Python.h" not in (checkout / NATIVE).read_text()
+    library = ctypes.CDLL(str(built))
+    assert library.skippy_native_abi() > 0
+    assert library.skippy_row_size() > 0, "every source is in it"
+    assert not [n for n in SOURCES if "Python.h" in (checkout / n).read_text()]
 
 
 def test_a_missing_compiler_is_one_clear_line(checkout: Path) -> None:
@@ -92,8 +143,11 @@ def test_a_missing_compiler_is_one_clear_line(checkout: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_source_that_does_not_compile_leaves_no_library(checkout: Path) -> None:
-    (checkout / NATIVE).write_text("int broken = ;\n")
+@pytest.mark.parametrize("name", SOURCES)
+def test_source_that_does_not_compile_leaves_no_library(
+    checkout: Path, name: str
+) -> None:
+    (checkout / name).write_text("int broken = ;\n")
     done = run([sys.executable, "setup.py", "-q", "build_native"], checkout)
     assert done.returncode == 1
     assert f"compiling {NATIVE} failed" in done.stderr

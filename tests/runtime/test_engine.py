@@ -16,7 +16,7 @@ from skippyd.model.slicing import slice_model
 from skippyd.runtime import engine as engine_module
 from skippyd.runtime.engine import QUEUE_CAPACITY, Engine, load_engine
 from skippyd.runtime.failures import AbortedError, EngineError
-from skippyd.runtime.llama.context import BatchPart, StageContext
+from skippyd.runtime.llama.batch import BatchPart
 from skippyd.runtime.settings import EngineSettings
 
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from skippyd.model.gguf_model import GgufModel
+    from skippyd.runtime.llama.context import StageContext
 
 pytestmark = pytest.mark.native
 

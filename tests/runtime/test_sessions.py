@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from skippyd.errors import FailureCode
@@ -12,7 +14,15 @@ from skippyd.runtime.failures import (
     KvFullError,
     SamplingError,
 )
-from skippyd.runtime.sessions import Session, SessionTable
+from skippyd.runtime.llama.batch import BatchPart
+from skippyd.runtime.llama.sampler import SamplerChain
+from skippyd.runtime.sessions import Session, SessionTable, cut_session
+from skippyd.runtime.settings import EngineSettings
+from support.engine_chain import ContextChain
+
+
+if TYPE_CHECKING:
+    from skippyd.model.gguf_model import GgufModel
 
 
 def test_the_lowest_free_sequence_is_taken_first() -> None:
@@ -55,6 +65,42 @@ def test_cutting_forgets_positions_and_their_tokens() -> None:
     assert (session.length, session.tokens) == (3, [1, 2, 3])
     session.cut(9)
     assert (session.length, session.tokens) == (3, [1, 2, 3])
+
+
+def test_a_closed_session_knows_it_and_a_new_one_is_another() -> None:
+    """Who holds on to a session sees that it is no longer the table's."""
+    table = SessionTable(1)
+    session = table.open(5)
+    assert table.open(5).is_open
+    assert table.close(5) is session
+    assert table.close(5) is None
+    again = table.open(5)
+    assert again is not session
+    assert [session.is_open, again.is_open] == [False, True]
+
+
+@pytest.mark.native
+def test_cutting_a_session_cuts_the_cache_and_the_draws_too(tiny: GgufModel) -> None:
+    settings = EngineSettings(ctx_size=256, lane_count=2)
+    with ContextChain.of_slices(tiny, (), settings) as chain:
+        (context,) = chain.contexts
+        tokens = [4, 5, 6, 7, 8]
+        for sequence in (0, 1):
+            part = BatchPart(
+                sequence=sequence, position=0, tokens=tokens, wants_logits=True
+            )
+            context.decode([part])
+        sampler = SamplerChain(None, context)
+        drawn = sampler.draw(4, tokens)
+        assert sampler.make_ready(6) == drawn
+        session = Session(sequence=1, length=5, tokens=[*tokens], sampler=sampler)
+        cut_session(context, session, 3)
+        assert (session.length, session.tokens) == (3, [4, 5, 6])
+        assert [context.length(sequence) for sequence in (0, 1)] == [5, 3]
+        assert sampler.make_ready(6) is None, "what it accepted no longer holds"
+        cut_session(context, session, 9)
+        assert (session.length, context.length(1)) == (3, 3)
+        session.drop_sampler()
 
 
 def test_each_failure_has_its_code_on_the_wire() -> None:

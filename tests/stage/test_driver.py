@@ -23,6 +23,8 @@ class Script:
     def __init__(self) -> None:
         self.sent: list[StageMessage] = []
         self.waiting: collections.deque[StageReply] = collections.deque()
+        self.foreseen: dict[tuple[int, int], int] = {}
+        """What is drawn after a token at a position, where the chain foresees it."""
         self.most_waiting = 0
         self.reply_to_decode = predicted_token(42)
 
@@ -32,6 +34,10 @@ class Script:
         is_decode = message.kind is MessageKind.DECODE_EMBD
         self.waiting.append(self.reply_to_decode if is_decode else ack())
         self.most_waiting = max(self.most_waiting, len(self.waiting))
+
+    def decode_next(self, _session_id: int, position: int, token: int) -> int | None:
+        """See `ChainTransport.decode_next`."""
+        return self.foreseen.pop((position, token), None)
 
     def receive(self) -> StageReply:
         """See `ChainTransport.receive`."""

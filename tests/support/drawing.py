@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skippyd.core.wire.sampling import SamplingBlock
-from skippyd.runtime.llama.context import BatchPart
+from skippyd.runtime.llama.batch import BatchPart
 from skippyd.runtime.llama.sampler import SamplerChain
 from skippyd.runtime.settings import EngineSettings
 from support.engine_chain import ContextChain

@@ -10,7 +10,8 @@ import attrs
 import numpy as np
 
 from skippyd.model.slicing import slice_model
-from skippyd.runtime.llama.context import BatchPart, StageContext
+from skippyd.runtime.llama.batch import BatchPart
+from skippyd.runtime.llama.context import StageContext
 from skippyd.runtime.llama.model import load_file, load_slice
 
 

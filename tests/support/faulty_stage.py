@@ -22,12 +22,13 @@ import numpy as np
 from skippyd.cli.main import main
 from skippyd.runtime.llama.bindings import ggml_base
 from skippyd.runtime.llama.context import StageContext
+from skippyd.runtime.stage_runtime import LlamaStageRuntime
 
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from skippyd.runtime.llama.context import BatchPart
+    from skippyd.runtime.llama.batch import BatchPart
 
     Rows = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 
@@ -70,6 +71,8 @@ def _break(fault: Callable[[Rows | None], None]) -> None:
         return rows
 
     StageContext.decode = decode  # type: ignore[method-assign]
+    # Every row has to pass through what was broken.
+    LlamaStageRuntime.ready_row = lambda *_: None  # type: ignore[method-assign]
 
 
 def run(fault: str, stage_id: str, arguments: Sequence[str]) -> int:

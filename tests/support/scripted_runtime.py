@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import os
 import struct
 import threading
 from typing import TYPE_CHECKING
@@ -71,6 +72,10 @@ class ScriptedRuntime:
     """Steps wait for it; it is open unless a test closes it."""
     reached: threading.Event = attrs.Factory(threading.Event)
     """Set when a step has begun."""
+    rows: dict[int, ScriptedRow] = attrs.Factory(dict)
+    """Rows that were made ready, by session."""
+    sent_share: float = 1.0
+    """How much of its frame a row sends itself."""
     _is_aborted: bool = False
     _lock: threading.Lock = attrs.Factory(threading.Lock)
 
@@ -99,6 +104,15 @@ class ScriptedRuntime:
             self.steps.append(step)
             held[position:] = tokens
             return self._result(step, held)
+
+    def ready_row(self, session_id: int) -> ScriptedRow | None:
+        """See `StageRuntime.ready_row`."""
+        with self._lock:
+            if session_id not in self.sessions:
+                return None
+            row = self.rows.setdefault(session_id, ScriptedRow(self, session_id))
+        row.make_ready()
+        return row
 
     def configure(self, session_id: int, sampling: SamplingBlock | None) -> None:
         """See `StageRuntime.configure`."""
@@ -156,6 +170,65 @@ class ScriptedRuntime:
             for number, token in enumerate(step.tokens)
         )
         return StepResult(activation=memoryview(rows), compute_ns=1000)
+
+
+@attrs.define(eq=False)
+class ScriptedRow:
+    """Implements `NextRow` on the steps of a scripted runtime."""
+
+    runtime: ScriptedRuntime
+    session_id: int
+    runs: int = 0
+    """Rows that were run, and not refused."""
+    input: bytearray = attrs.Factory(lambda: bytearray(4 * WIDTH))
+    _position: int = 0
+    _head: bytearray = attrs.Factory(bytearray)
+    _token_at: tuple[int, int] = (0, 0)
+    _descriptor: int = -1
+
+    def make_ready(self) -> None:
+        """See `NextRow.make_ready`."""
+        self._position = len(self.runtime.sessions.get(self.session_id, ()))
+
+    def deliver(
+        self, head: bytearray, token_at: tuple[int, int], descriptor: int = -1
+    ) -> None:
+        """See `NextRow.deliver`."""
+        self._head, self._token_at, self._descriptor = head, token_at, descriptor
+
+    def deliver_nowhere(self) -> None:
+        """See `NextRow.deliver_nowhere`."""
+        self._descriptor = -1
+
+    def run(self, token: int) -> StepResult | None:
+        """See `NextRow.run`."""
+        held = self.runtime.sessions.get(self.session_id)
+        if held is None or len(held) != self._position:
+            return None
+        result = self.runtime.step(
+            self.session_id,
+            position=self._position,
+            tokens=(token,),
+            activation=None if self.runtime.index == 0 else self.input,
+            predict=True,
+        )
+        self.runs += 1
+        self._name(token if result.token is None else result.token)
+        result.sent_bytes = self._send(result.activation or b"")
+        return result
+
+    def _name(self, token: int) -> None:
+        if self._head:
+            for at in self._token_at:
+                struct.pack_into("<i", self._head, at, token)
+
+    def _send(self, activation: bytes | memoryview) -> int:
+        if self._descriptor < 0:
+            return 0
+        frame = b"".join((self._head, activation))
+        share = int(len(frame) * self.runtime.sent_share)
+        # Of the very descriptor: that it is not somebody else's is promised too.
+        return os.write(self._descriptor, frame[:share]) if share else 0
 
 
 def defect() -> EngineError:

@@ -7,7 +7,7 @@ awaited, and everything that the prefix alone can tell is checked before anythin
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from skippyd.core.wire.activation import activation_bytes
 from skippyd.core.wire.kinds import (
@@ -48,6 +48,9 @@ from skippyd.core.wire.sampling import parse_sampling
 from skippyd.errors import FailureCode, LocalProtocolError, RemoteProtocolError
 
 
+if TYPE_CHECKING:
+    from skippyd.core.wire.activation import Payload
+
 _MESSAGE_KINDS: Final = {kind.value: kind for kind in MessageKind}
 _REPLY_KINDS: Final = {kind.value: kind for kind in ReplyKind}
 _FAILURE_CODES: Final = {code.value: code for code in FailureCode}
@@ -56,6 +59,14 @@ _CHAT: Final = StateFlag.CHAT_SAMPLING_METADATA.value
 _NO_STATS_BYTES: Final = bytes(STATS.size)
 _PREFIX_NAME: Final = "the message prefix"
 _REPLY_NAME: Final = "the reply head"
+_DECODE: Final = MessageKind.DECODE_EMBD.value
+_PLAIN_DECODE: Final = (1, 1, 0, STATE_VERSION, 0)
+"""Of its prefix: rows, tokens, positions, state version, flags."""
+_PREDICTED: Final = ReplyKind.PREDICTED_TOKEN.value
+_PLAIN_PREDICTION_END: Final = REPLY_TAIL.pack(0, 0) + _NO_STATS_BYTES
+_PREDICTION_BYTES: Final = (
+    REPLY_HEAD.size + WIRE_VALUE_BYTES + len(_PLAIN_PREDICTION_END)
+)
 
 
 class MessageParser(Parsing[StageMessage]):
@@ -76,6 +87,22 @@ class MessageParser(Parsing[StageMessage]):
             MESSAGE_PREFIX.size,
             partial(_parse_message, width=activation_width),
         )
+        self._width = activation_width
+        self._decode_bytes = MESSAGE_PREFIX.size + WIRE_VALUE_BYTES * (
+            1 + activation_width
+        )
+
+    def receive_data(self, data: Payload) -> None:
+        """Keep bytes that arrived; raises as `Parsing.receive_data`."""
+        if (
+            len(data) == self._decode_bytes
+            and isinstance(data, bytes)
+            and self.is_idle
+            and (message := _whole_decode(data)) is not None
+        ):
+            self._done.append(message)
+        else:
+            super().receive_data(data)
 
 
 class ReplyParser(Parsing[StageReply | Failure]):
@@ -83,6 +110,45 @@ class ReplyParser(Parsing[StageReply | Failure]):
 
     def __init__(self) -> None:
         super().__init__(_REPLY_NAME, REPLY_HEAD.size, _parse_reply)
+
+    def receive_data(self, data: Payload) -> None:
+        """Keep bytes that arrived; raises as `Parsing.receive_data`."""
+        if (
+            len(data) == _PREDICTION_BYTES
+            and isinstance(data, bytes)
+            and self.is_idle
+            and (reply := _whole_prediction(data)) is not None
+        ):
+            self._done.append(reply)
+        else:
+            super().receive_data(data)
+
+
+def _whole_decode(data: bytes) -> StageMessage | None:
+    """The plain decode of one token that these bytes are, if they are one.
+
+    Such a message usually arrives whole. On the path of every token it is then read in
+    one piece, by the same rules; anything else takes the general way.
+    """
+    words: tuple[int, ...] = MESSAGE_PREFIX.unpack_from(data)
+    if (*words[2:6], words[8]) != _PLAIN_DECODE or words[0] != _DECODE or words[13] < 0:
+        return None
+    message, _tokens, _positions = _message_of_prefix(words)
+    message.tokens = I32.unpack_from(data, MESSAGE_PREFIX.size)
+    message.activation = memoryview(data)[MESSAGE_PREFIX.size + WIRE_VALUE_BYTES :]
+    return message
+
+
+def _whole_prediction(data: bytes) -> StageReply | None:
+    """The prediction without statistics that these bytes are, if they are one."""
+    kind, predicted, count = REPLY_HEAD.unpack_from(data)
+    if count != 1 or kind != _PREDICTED or not data.endswith(_PLAIN_PREDICTION_END):
+        return None
+    return StageReply(
+        kind=ReplyKind.PREDICTED_TOKEN,
+        predicted=predicted,
+        tokens=I32.unpack_from(data, REPLY_HEAD.size),
+    )
 
 
 def _parse_message(reader: ByteReader, width: int) -> Parser[StageMessage]:

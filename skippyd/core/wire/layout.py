@@ -9,8 +9,16 @@ from typing import Final
 MESSAGE_PREFIX: Final = struct.Struct("<14iQQ")
 """kind, pos_start, token_count, two sideband counts, nine state words, two ids."""
 
+POS_START_AT: Final = struct.calcsize("<i")
+DECODE_STEP_AT: Final = struct.calcsize("<11i")
+CURRENT_TOKEN_AT: Final = struct.calcsize("<12i")
+"""Where the prefix has these words."""
+
 REPLY_HEAD: Final = struct.Struct("<3i")
 """kind, predicted, count; of a Failure: kind, code, stage index."""
+
+REPLY_PREDICTED_AT: Final = struct.calcsize("<i")
+"""Where the head of a reply has its first token."""
 
 REPLY_TAIL: Final = struct.Struct("<2i")
 """window_id and the marker of a native MTP draft, behind the tokens."""

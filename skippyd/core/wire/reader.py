@@ -222,6 +222,11 @@ class Parsing(Generic[T]):
         return not (self._done or self._reader.taken or self._reader.held_bytes)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing is held and nothing stands against more bytes."""
+        return self._failure is None and not self._ended and self.at_boundary
+
+    @property
     def wanted_bytes(self) -> int:
         """Bytes that complete the current element; above 0 after next_value gave None."""
         return self._reader.missing_bytes

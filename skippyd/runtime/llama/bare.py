@@ -5,7 +5,6 @@ As short as it can be written: no engine thread, no session, no wall, no abort f
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Self
 
 from skippyd.errors import ModelError, SkippyError
@@ -49,6 +48,7 @@ class BareLoop:
             )
         self._rows = settings.n_batch
         self._batch = llama().llama_batch_init(settings.n_batch, 0, 1)
+        self._position = 0
         self._greedy = llama().llama_sampler_init_greedy()
 
     def __enter__(self) -> Self:
@@ -60,25 +60,18 @@ class BareLoop:
         llama().llama_free(self._context)
         self._model.close()
 
-    def decode(
-        self, prompt: Sequence[int], count: int
-    ) -> tuple[list[int], list[float]]:
-        """Decode `count` tokens greedily after this prompt.
-
-        Returns:
-            The tokens, and the seconds each took.
-        """
+    def begin(self, prompt: Sequence[int]) -> None:
+        """Forget everything and compute these tokens."""
         memory = llama().llama_get_memory(self._context)
         llama().llama_memory_clear(memory, False)
-        self._run(prompt[:-1], 0)
-        fed, first, seconds = list(prompt), len(prompt) - 1, []
-        for position in range(first, first + count):
-            begun = time.perf_counter()
-            self._run(fed[-1:], position, flagged=True)
-            token = int(llama().llama_sampler_sample(self._greedy, self._context, 0))
-            seconds.append(time.perf_counter() - begun)
-            fed.append(token)
-        return fed[len(prompt) :], seconds
+        self._run(prompt, 0)
+        self._position = len(prompt)
+
+    def decode(self, token: int) -> int:
+        """Compute one token and draw the next one greedily."""
+        self._run([token], self._position, flagged=True)
+        self._position += 1
+        return int(llama().llama_sampler_sample(self._greedy, self._context, 0))
 
     def _run(
         self, tokens: Sequence[int], position: int, *, flagged: bool = False

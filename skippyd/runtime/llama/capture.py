@@ -65,6 +65,11 @@ class NativeCapture:
             tensor_get=address_of(base.ggml_backend_tensor_get),
         )
 
+    @property
+    def address(self) -> int:
+        """Of the native state, for native code that aims it itself."""
+        return ctypes.addressof(self._state)
+
     def install(self, params: Any) -> None:  # noqa: ANN401 - ctypes structure
         """Put the callback into context parameters."""
         params.cb_eval = ctypes.cast(

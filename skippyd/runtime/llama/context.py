@@ -14,7 +14,6 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any, Self
 
-import attrs
 import numpy as np
 
 from skippyd.errors import ModelError
@@ -25,16 +24,17 @@ from skippyd.runtime.failures import (
     KvFullError,
 )
 from skippyd.runtime.llama.abort import AbortFlag
-from skippyd.runtime.llama.bindings import address_of, buffer_address, llama
+from skippyd.runtime.llama.batch import BatchArrays
+from skippyd.runtime.llama.bindings import address_of, llama
 from skippyd.runtime.llama.capture import NodeCapture, make_capture
 from skippyd.runtime.llama.logs import take_recent_errors
 from skippyd.runtime.llama.native import ERROR_BYTES, THREW, error_text, native
-from skippyd.units import I32_MAX
 
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from skippyd.runtime.llama.batch import BatchPart
     from skippyd.runtime.llama.model import LlamaModel
     from skippyd.runtime.settings import EngineSettings
 
@@ -52,25 +52,6 @@ CACHE_TYPES = {
     "bf16": 30,
 }
 FLASH_ATTENTION = {"auto": -1, "disabled": 0, "enabled": 1}
-
-
-@attrs.define(kw_only=True)
-class BatchPart:
-    """Rows of one sequence in one batch.
-
-    Args:
-        sequence: Sequence id, 0 to lane_count - 1.
-        position: Position of the first row.
-        tokens: Token ids, on the first stage.
-        activation: f32 bytes, rows x width, on later stages.
-        wants_logits: Whether the last row's logits are needed (final stage only).
-    """
-
-    sequence: int
-    position: int
-    tokens: Sequence[int] = ()
-    activation: bytes | bytearray | memoryview | None = None
-    wants_logits: bool = False
 
 
 class StageContext:
@@ -100,8 +81,8 @@ class StageContext:
         self._memory = llama().llama_get_memory(self.pointer)
         # No batch can hold more rows than the cache has cells.
         capacity = min(settings.n_batch, settings.ctx_size)
-        self._arrays = _BatchArrays(capacity, self.width)
-        self._decode_address = address_of(llama()._lib.llama_decode)  # noqa: SLF001 - its address is wanted
+        self._arrays = BatchArrays(capacity, self.width)
+        self.decode_address = address_of(llama()._lib.llama_decode)  # noqa: SLF001 - its address is wanted
         self._error = ctypes.create_string_buffer(ERROR_BYTES)
 
     def __enter__(self) -> Self:
@@ -182,19 +163,28 @@ class StageContext:
             code = llama().llama_decode(self.pointer, batch)
         else:
             code = library.skippy_decode(
-                self._decode_address,
+                self.decode_address,
                 self.pointer,
                 ctypes.byref(batch),
                 self._error,
                 ERROR_BYTES,
             )
         if code != 0:
-            raise self._failure(code, batch.n_tokens)
+            raise self.failure(code, batch.n_tokens, self._error)
 
-    def _failure(self, code: int, count: int) -> EngineError:
+    def failure(
+        self, code: int, count: int, error: ctypes.Array[ctypes.c_char]
+    ) -> EngineError:
+        """What an answer of `llama_decode` other than 0 means.
+
+        Args:
+            code: The answer.
+            count: Rows of the batch.
+            error: Where the wall has left its text.
+        """
         reason = take_recent_errors()
         if code == THREW:
-            return EngineError(f"llama.cpp threw: {error_text(self._error)}")
+            return EngineError(f"llama.cpp threw: {error_text(error)}")
         if code == 1:
             return KvFullError(
                 f"no {count} free cells in the KV cache of {self.settings.ctx_size}; "
@@ -233,119 +223,3 @@ class StageContext:
                 f"{settings.flash_attn_type}): {take_recent_errors() or 'no reason'}"
             )
         return pointer
-
-
-def check_tokens(tokens: Sequence[int], vocabulary_size: int) -> None:
-    """Refuse token ids outside the vocabulary: llama.cpp indexes with them.
-
-    Raises:
-        BadBatchError: Names the first kind of offender.
-    """
-    if not tokens:
-        return
-    lowest, highest = min(tokens), max(tokens)
-    if lowest < 0 or highest >= vocabulary_size:
-        bad = lowest if lowest < 0 else highest
-        raise BadBatchError(f"token {bad} is outside 0..{vocabulary_size - 1}")
-
-
-class _BatchArrays:
-    """Arrays behind two `llama_batch`es, by token and by activation.
-
-    Plain C arrays written by slices, and both batches prepared once: numpy's views and
-    ctypes' casts cost a single row more than the rest of its step.
-    """
-
-    def __init__(self, capacity: int, width: int) -> None:
-        self.capacity = capacity
-        self._row_bytes = 4 * width
-        self._tokens = (ctypes.c_int32 * capacity)()
-        self._positions = (ctypes.c_int32 * capacity)()
-        self._flags = (ctypes.c_int8 * capacity)()
-        self._sequences = (ctypes.c_int32 * capacity)()
-        self._activations = bytearray(capacity * self._row_bytes)
-        self._counts = (ctypes.c_int32 * capacity)(*[1] * capacity)
-        first, step = ctypes.addressof(self._sequences), ctypes.sizeof(ctypes.c_int32)
-        self._pointers = (ctypes.c_void_p * capacity)(
-            *range(first, first + step * capacity, step)
-        )
-        self._by_token = self._batch("token", ctypes.addressof(self._tokens))
-        self._by_activation = self._batch("embd", buffer_address(self._activations))
-
-    def fill(
-        self,
-        parts: Sequence[BatchPart],
-        *,
-        flag_all: bool,
-        sequences: int,
-        vocabulary_size: int,
-    ) -> Any:  # noqa: ANN401 - ctypes structure
-        """Write the parts into the arrays; returns the batch of all their rows."""
-        by_token = bool(parts) and parts[0].activation is None
-        row = 0
-        for part in parts:
-            if (part.activation is None) is not by_token:
-                raise BadBatchError("one batch mixes token ids and activations")
-            if not 0 <= part.sequence < sequences:
-                raise BadBatchError(
-                    f"sequence {part.sequence} is outside 0..{sequences - 1}"
-                )
-            count = self._rows_of(part)
-            end = row + count
-            if end > self.capacity:
-                raise BadBatchError(
-                    f"batch of {end} rows is above n_batch {self.capacity}"
-                )
-            self._fill_input(part, row, end, vocabulary_size)
-            self._positions[row:end] = [*range(part.position, part.position + count)]
-            self._sequences[row:end] = [part.sequence] * count
-            self._flags[row:end] = [flag_all] * count
-            self._flags[end - 1] = flag_all or part.wants_logits
-            row = end
-        if row == 0:
-            raise BadBatchError("the batch is empty")
-        batch = self._by_token if by_token else self._by_activation
-        batch.n_tokens = row
-        return batch
-
-    def _rows_of(self, part: BatchPart) -> int:
-        if part.activation is None:
-            count = len(part.tokens)
-        else:
-            count, rest = divmod(len(part.activation), self._row_bytes)
-            if rest:
-                raise BadBatchError(
-                    f"activation of {len(part.activation)} bytes is no multiple of "
-                    f"the width {self._row_bytes // 4} x 4"
-                )
-            if part.tokens and len(part.tokens) != count:
-                raise BadBatchError(
-                    f"{count} rows of activation with {len(part.tokens)} tokens"
-                )
-        if count == 0 or not 0 <= part.position <= I32_MAX - count:
-            raise BadBatchError(f"{count} rows at position {part.position}")
-        return count
-
-    def _fill_input(
-        self, part: BatchPart, row: int, end: int, vocabulary_size: int
-    ) -> None:
-        if part.activation is not None:
-            begin_byte, end_byte = row * self._row_bytes, end * self._row_bytes
-            memoryview(self._activations)[begin_byte:end_byte] = part.activation
-            return
-        check_tokens(part.tokens, vocabulary_size)
-        self._tokens[row:end] = [*part.tokens]
-
-    def _batch(self, input_field: str, input_address: int) -> Any:  # noqa: ANN401 - ctypes structure
-        batch = llama().llama_batch()
-        kinds = dict(batch._fields_)
-        for field, address in (
-            (input_field, input_address),
-            ("pos", ctypes.addressof(self._positions)),
-            ("n_seq_id", ctypes.addressof(self._counts)),
-            ("seq_id", ctypes.addressof(self._pointers)),
-            ("logits", ctypes.addressof(self._flags)),
-        ):
-            pointer = ctypes.cast(ctypes.c_void_p(address), kinds[field])
-            setattr(batch, field, pointer)
-        return batch

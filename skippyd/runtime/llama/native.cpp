@@ -17,21 +17,13 @@
 
 #include <unistd.h>
 
+#include "native.hpp"
+
 extern "C" {
 
-int skippy_native_abi() { return 1; }
+int skippy_native_abi() { return 2; }
 
 // ---- capture of one named tensor -------------------------------------------------
-
-struct skippy_capture {
-    char target[64];
-    char *buffer;
-    size_t capacity_bytes;
-    size_t used_bytes;  // may exceed the capacity: then the rows did not fit
-    const char *(*tensor_name)(const void *);
-    size_t (*tensor_bytes)(const void *);
-    void (*tensor_get)(const void *, void *, size_t, size_t);
-};
 
 size_t skippy_capture_size() { return sizeof(skippy_capture); }
 
@@ -48,6 +40,9 @@ bool skippy_capture_node(void *tensor, bool ask, void *user) {
         capture->tensor_get(tensor, capture->buffer + capture->used_bytes, 0, bytes);
     }
     capture->used_bytes += bytes;
+    if (capture->on_full != nullptr && capture->used_bytes == capture->capacity_bytes) {
+        capture->on_full(capture->on_full_user);
+    }
     return false;
 }
 
@@ -67,11 +62,6 @@ static void tell(char *text, size_t capacity, const char *what) {
         std::snprintf(text, capacity, "%s", what);
     }
 }
-
-struct skippy_batch {
-    int32_t n_tokens;
-    void *token, *embd, *pos, *n_seq_id, *seq_id, *logits;
-};
 
 size_t skippy_batch_size() { return sizeof(skippy_batch); }
 

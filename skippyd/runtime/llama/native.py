@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from skippyd.errors import SkippyError
 
 
-ABI = 1
+ABI = 2
 THREW = -(2**31)
 ERROR_BYTES = 512
 LIBRARY = Path(__file__).with_name("libskippy_native.so")
@@ -38,6 +38,55 @@ class Capture(ctypes.Structure):
         ("tensor_name", ctypes.c_void_p),
         ("tensor_bytes", ctypes.c_void_p),
         ("tensor_get", ctypes.c_void_p),
+        ("on_full", ctypes.c_void_p),
+        ("on_full_user", ctypes.c_void_p),
+    ]
+
+
+class Row(ctypes.Structure):
+    """Mirror of `skippy_row`."""
+
+    _fields_: ClassVar[Any] = [
+        ("decode", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+        ("batch", ctypes.c_void_p),
+        ("token_input", ctypes.c_void_p),
+        ("capture", ctypes.c_void_p),
+        ("output", ctypes.c_void_p),
+        ("output_bytes", ctypes.c_size_t),
+        ("sample", ctypes.c_void_p),
+        ("sampler", ctypes.c_void_p),
+        ("drawn", ctypes.c_int32),
+        ("descriptor", ctypes.c_int32),
+        ("head", ctypes.c_void_p),
+        ("head_bytes", ctypes.c_size_t),
+        ("token_at", ctypes.c_uint32 * 2),
+        ("sent_bytes", ctypes.c_int64),
+        ("sending_ns", ctypes.c_int64),
+    ]
+
+
+class Frame(ctypes.Structure):
+    """Mirror of `skippy_frame`."""
+
+    _fields_: ClassVar[Any] = [
+        ("expected", ctypes.c_void_p),
+        ("head", ctypes.c_void_p),
+        ("head_bytes", ctypes.c_size_t),
+        ("token_at", ctypes.c_uint32 * 2),
+        ("body", ctypes.c_void_p),
+        ("body_bytes", ctypes.c_size_t),
+        ("received_bytes", ctypes.c_size_t),
+    ]
+
+
+class Watched(ctypes.Structure):
+    """Mirror of `pollfd`."""
+
+    _fields_: ClassVar[Any] = [
+        ("descriptor", ctypes.c_int32),
+        ("events", ctypes.c_short),
+        ("happened", ctypes.c_short),
     ]
 
 
@@ -100,6 +149,8 @@ def _check_abi(library: ctypes.CDLL) -> None:
     sizes = {
         "skippy_capture_size": ctypes.sizeof(Capture),
         "skippy_segment_size": ctypes.sizeof(StreamSegment),
+        "skippy_row_size": ctypes.sizeof(Row),
+        "skippy_frame_size": ctypes.sizeof(Frame),
         "skippy_log_sink_size": ctypes.sizeof(LogSink),
     }
     for name, expected in sizes.items():
@@ -124,7 +175,11 @@ def _declare(library: ctypes.CDLL) -> None:
         *(ctypes.c_bool, ctypes.c_bool),
         *wall,
     ]
-    for name in ("decode", "sample", "accept", "tokenize"):
+    library.skippy_run_row.argtypes = [pointer, int32, *wall]
+    library.skippy_await_frame.argtypes = [
+        *(pointer, pointer, size, int32, ctypes.c_int64)
+    ]
+    for name in ("decode", "sample", "accept", "tokenize", "run_row", "await_frame"):
         getattr(library, f"skippy_{name}").restype = int32
     library.skippy_stream_open.argtypes = [pointer, size, ctypes.c_uint64, pointer]
     library.skippy_stream_open.restype = pointer

@@ -114,6 +114,28 @@ class SamplerChain:
         self._accepted.append(token)
         return token
 
+    @property
+    def address(self) -> int:
+        """Of llama.cpp's chain, for native code that draws with it."""
+        return int(ctypes.cast(self._chain, ctypes.c_void_p).value or 0)
+
+    def make_ready(self, length: int) -> int | None:
+        """Prepare the draw after `length` tokens, of which the last is still unknown.
+
+        Returns:
+            The token it has to be: then native code may draw, and `drew` be told.
+            None when that is not known.
+        """
+        if self._must_restart or len(self._accepted) != length:
+            return None
+        if self._first_random is not None:
+            self._reseed(self._first_random, position=length)
+        return self._accepted[-1]
+
+    def drew(self, token: int) -> None:
+        """Note that native code has drawn a token."""
+        self._accepted.append(token)
+
     def _catch_up(self, tokens: Sequence[int]) -> None:
         known = len(self._accepted)
         if self._must_restart or known > len(tokens) or not self._agrees(tokens):

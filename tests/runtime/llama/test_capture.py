@@ -11,8 +11,9 @@ from skippyd.errors import ModelError
 from skippyd.model.slicing import slice_model
 from skippyd.runtime.failures import EngineError
 from skippyd.runtime.llama import capture as capture_module
+from skippyd.runtime.llama.batch import BatchPart
 from skippyd.runtime.llama.capture import make_capture
-from skippyd.runtime.llama.context import BatchPart, StageContext
+from skippyd.runtime.llama.context import StageContext
 from skippyd.runtime.llama.model import load_slice
 from skippyd.runtime.settings import EngineSettings
 

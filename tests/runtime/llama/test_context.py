@@ -18,7 +18,8 @@ from skippyd.runtime.failures import (
     EngineError,
     KvFullError,
 )
-from skippyd.runtime.llama.context import BatchPart, StageContext
+from skippyd.runtime.llama.batch import BatchPart
+from skippyd.runtime.llama.context import StageContext
 from skippyd.runtime.llama.model import load_slice
 from skippyd.runtime.settings import EngineSettings
 from support.engine_chain import ContextChain, random_history

@@ -12,8 +12,8 @@ import pytest
 
 from skippyd.runtime.failures import EngineError, SamplingError
 from skippyd.runtime.llama import native as native_module
+from skippyd.runtime.llama.batch import BatchPart
 from skippyd.runtime.llama.bindings import llama
-from skippyd.runtime.llama.context import BatchPart
 from skippyd.runtime.llama.native import (
     ERROR_BYTES,
     THREW,
@@ -152,13 +152,13 @@ def test_a_decode_that_throws_is_an_engine_error(
     part = BatchPart(sequence=0, position=0, tokens=[1, 2])
     with ContextChain.of_slices(tiny, (), SETTINGS) as chain:
         context = chain.contexts[0]
-        real = context._decode_address
+        real = context.decode_address
         address = ctypes.cast(throwing.known, ctypes.c_void_p).value
         assert address is not None
-        context._decode_address = address
+        context.decode_address = address
         with pytest.raises(EngineError, match=r"llama.cpp threw: no such tensor"):
             context.decode([part])
-        context._decode_address = real
+        context.decode_address = real
         context.decode([part])
         assert context.length(0) == 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import pytest
 from skippyd.core.generation.draw import DrawSampler, draw_seed
 from skippyd.core.wire.sampling import SamplingBlock
 from skippyd.runtime.failures import SamplingError
-from skippyd.runtime.llama.bindings import llama
+from skippyd.runtime.llama.bindings import address_of, llama
 from skippyd.runtime.llama.sampler import SamplerChain
 from support.drawing import HISTORY, PLAIN, draws, last_logits
 
@@ -114,6 +115,65 @@ def test_a_rewound_chain_forgets_what_it_accepted(context: StageContext) -> None
     fresh.close()
     chain.close()
     chain.close()
+
+
+# ---- draws by native code ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "block", [None, PLAIN, attrs.evolve(EVERYTHING, presence_penalty=5.0)]
+)
+def test_native_code_draws_from_a_chain_made_ready_what_the_chain_would(
+    context: StageContext, block: SamplingBlock | None
+) -> None:
+    row = len(HISTORY) - 1
+    here, there = SamplerChain(block, context), SamplerChain(block, context)
+    tokens = [*HISTORY, here.draw(row, HISTORY)]
+    assert there.draw(row, HISTORY) == tokens[-1]
+    signature = ctypes.CFUNCTYPE(
+        ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32
+    )
+    sample = signature(address_of(llama()._lib.llama_sampler_sample))
+    for _ in range(8):
+        assert there.make_ready(len(tokens)) == tokens[-1]
+        drawn = sample(there.address, context.pointer, row)
+        there.drew(drawn)
+        assert drawn == here.draw(row, tokens)
+        tokens.append(drawn)
+    assert there.draw(row, tokens) == here.draw(row, tokens)
+    here.close()
+    there.close()
+
+
+def test_a_chain_is_not_ready_unless_it_knows_the_token_before(
+    context: StageContext,
+) -> None:
+    chain, row = SamplerChain(PLAIN, context), len(HISTORY) - 1
+    length = len(HISTORY) + 1
+    assert chain.make_ready(length) is None, "it has accepted nothing"
+    drawn = chain.draw(row, HISTORY)
+    assert chain.make_ready(length + 1) is None
+    assert chain.make_ready(length - 1) is None
+    assert chain.make_ready(length) == drawn
+    chain.rewind()
+    assert chain.make_ready(length) is None
+    chain.draw(row, HISTORY)
+    assert chain.make_ready(length) == drawn
+    chain.close()
+
+
+def test_a_chain_made_ready_in_vain_draws_as_one_that_was_not(
+    context: StageContext,
+) -> None:
+    """Another token was fed than the one drawn: it catches up as ever."""
+    block = attrs.evolve(EVERYTHING, presence_penalty=5.0)
+    row, told = len(HISTORY) - 1, [*HISTORY, 50]
+    chain, fresh = SamplerChain(block, context), SamplerChain(block, context)
+    drawn = chain.draw(row, HISTORY)
+    assert chain.make_ready(len(told)) == drawn != 50
+    assert chain.draw(row, told) == fresh.draw(row, told)
+    chain.close()
+    fresh.close()
 
 
 # ---- what is refused ---------------------------------------------------------------

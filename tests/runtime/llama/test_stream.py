@@ -10,8 +10,9 @@ import pytest
 from skippyd.errors import ModelError
 from skippyd.model.gguf_model import open_model
 from skippyd.model.slicing import FileRange, slice_model
+from skippyd.runtime.llama.batch import BatchPart
 from skippyd.runtime.llama.bindings import llama
-from skippyd.runtime.llama.context import BatchPart, StageContext
+from skippyd.runtime.llama.context import StageContext
 from skippyd.runtime.llama.model import load_slice
 from skippyd.runtime.llama.stream import open_slice_stream, slice_in_memory
 from skippyd.runtime.settings import EngineSettings
