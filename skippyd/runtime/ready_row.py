@@ -56,6 +56,7 @@ class ReadyRow:
             engine.context.model.vocabulary_size if has_vocabulary else I32_MAX + 1
         )
         self._position = 0
+        self._changes = 0
         self._token = 0
         self._drawn_after = NO_TOKEN
         self._asked_ns = 0
@@ -78,11 +79,11 @@ class ReadyRow:
     def make_ready(self) -> None:
         """Stand behind what the session holds now."""
         session = self._session
-        self._position = session.length
+        self._position, self._changes = session.length, session.changes
         self._native.arrays.stand_at(self._position)
         expected: int | None = None
         if session.sampler is not None and not self._runtime.tells_logits:
-            expected = session.sampler.make_ready(self._position + 1)
+            expected = session.sampler.due(self._position + 1)
         self._drawn_after = NO_TOKEN if expected is None else expected
         self._native.draw_with(None if expected is None else session.sampler)
 
@@ -97,11 +98,14 @@ class ReadyRow:
     def _run(self, context: StageContext) -> StepResult | None:
         begun = time.perf_counter_ns()
         session, native = self._session, self._native
-        if session.length != self._position or not session.is_open:
+        is_same = session.is_open and session.changes == self._changes
+        if session.length != self._position or not is_same:
             return None
         is_drawn = self._drawn_after == self._token
         if not is_drawn:
             native.draw_with(None)
+        elif session.sampler is not None:
+            session.sampler.reseed(self._position + 1)
         token: int | None = None
         try:
             native.run(self._token)

@@ -28,6 +28,7 @@ class Session:
         sampler: The chain built from it, on first use.
         row: Its next row, once that was made ready.
         is_open: Whether it is still in its table.
+        changes: How often it was cut, or how it draws was set anew.
     """
 
     sequence: int
@@ -37,9 +38,11 @@ class Session:
     sampler: SamplerChain | None = None
     row: ReadyRow | None = None
     is_open: bool = True
+    changes: int = 0
 
     def cut(self, keep: int) -> None:
         """Forget positions from `keep` on."""
+        self.changes += 1
         self.length = min(self.length, keep)
         del self.tokens[keep:]
         if self.sampler is not None:
@@ -47,6 +50,7 @@ class Session:
 
     def drop_sampler(self) -> None:
         """Free the chain."""
+        self.changes += 1
         if self.sampler is not None:
             self.sampler.close()
             self.sampler = None
@@ -99,7 +103,7 @@ class SessionTable:
         """Take a session out and free its sequence number."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            session.is_open = False
+            session.is_open, session.row = False, None
             session.drop_sampler()
             self._free.append(session.sequence)
             self._free.sort(reverse=True)

@@ -40,21 +40,29 @@ class ReturnSink:
     connection: StageSocket
     _lock: threading.Lock = attrs.Factory(threading.Lock)
     _rows: list[NextRow] = attrs.Factory(list)
-    _is_over: bool = False
+    _is_lendable: bool = True
+    # Not the other one: that is held while a peer that hangs takes nothing.
+    _lending: threading.Lock = attrs.Factory(threading.Lock)
 
     def lend(self, row: NextRow) -> None:
-        """Let a row answer here by itself, as long as the connection is this flow's."""
-        with self._lock:
-            if not self._is_over and isinstance(self.connection, socket.socket):
+        """Let a row answer here by itself, for as long as the flow is the only one."""
+        with self._lending:
+            if self._is_lendable and isinstance(self.connection, socket.socket):
                 if row not in self._rows:
                     self._rows.append(row)
                 head = bytearray(ANY_PREDICTION)
                 row.deliver(head, REPLY_TOKEN_AT, self.connection.fileno())
 
-    def take_back(self, *, is_over: bool = False) -> None:
-        """End what was lent: a flow has ended or, for good, the connection has."""
-        with self._lock:
-            self._is_over = self._is_over or is_over
+    def take_back(self, *, for_good: bool = False) -> None:
+        """End what was lent: a flow has ended.
+
+        Args:
+            for_good: Never lend again: the connection has ended, or several flows
+                share it. A row cannot wait for a lock, and its answer must not fall
+                into the middle of another.
+        """
+        with self._lending:
+            self._is_lendable = self._is_lendable and not for_good
             for row in self._rows:
                 row.deliver_nowhere()
             self._rows.clear()
@@ -114,6 +122,8 @@ class ReturnSinks:
             if earlier is not None and earlier is not sink:
                 earlier.take_back()
             self._sinks[key] = sink
+            if sum(other is sink for other in self._sinks.values()) > 1:
+                sink.take_back(for_good=True)
             self._changed.notify_all()
 
     def find(self, key: FlowKey) -> ReturnSink | None:
@@ -145,7 +155,7 @@ class ReturnSinks:
 
     def drop_connection(self, sink: ReturnSink) -> None:
         """Forget every flow of a connection that ended."""
-        sink.take_back(is_over=True)
+        sink.take_back(for_good=True)
         with self._changed:
             for key in [k for k, s in self._sinks.items() if s is sink]:
                 del self._sinks[key]

@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 import pytest
 
+from skippyd.core.wire.sampling import SamplingBlock
 from skippyd.model.slicing import slice_model
 from skippyd.runtime.failures import (
     AbortedError,
@@ -190,6 +191,15 @@ def rewound(stage: Slice) -> None:
     stage.step(END - 3, [4])
 
 
+def rewound_to_the_same_length(stage: Slice) -> None:
+    stage.step(END - 1, [4])
+
+
+def configured_anew(stage: Slice) -> None:
+    """The chain whose address the row holds is freed."""
+    stage.runtime.configure(1, SamplingBlock(flags=1, seed=5))
+
+
 CHANGES: list[Change] = [
     released,
     begun_again,
@@ -197,6 +207,8 @@ CHANGES: list[Change] = [
     trimmed,
     stepped,
     rewound,
+    rewound_to_the_same_length,
+    configured_anew,
 ]
 
 
@@ -216,7 +228,17 @@ def test_a_session_that_has_changed_meanwhile_is_not_run(
     ]
 
 
-@pytest.mark.parametrize("change", [begun_again, trimmed, stepped, rewound])
+@pytest.mark.parametrize(
+    "change",
+    [
+        begun_again,
+        trimmed,
+        stepped,
+        rewound,
+        rewound_to_the_same_length,
+        configured_anew,
+    ],
+)
 def test_a_row_made_ready_after_the_change_is_run(stage: Slice, change: Change) -> None:
     token = stage.next_token()
     stage.ready(token)
@@ -256,6 +278,22 @@ def test_an_aborted_row_is_cut_back_and_may_be_run_again(
         stage.runtime._engine.context.abort.lower()
         assert stage.length() == END
         assert stage.runtime.statistics() == before
+        by_row = given(stage.ready(token).run(token))
+        assert by_row == given(stage.step(END, [token]))
+
+
+@pytest.mark.parametrize("name", ["final", "whole"])
+def test_a_row_that_failed_with_another_token_does_not_give_an_old_draw(
+    tiny: GgufModel, name: str
+) -> None:
+    with loaded(tiny, name) as stage:
+        token = stage.next_token()
+        ready = stage.ready(token)
+        stage.runtime.abort()
+        with pytest.raises(AbortedError):
+            ready.run((token + 1) % VOCABULARY)
+        stage.runtime._engine.context.abort.lower()
+        assert ready.run(token) is None, "it is to be made ready again"
         by_row = given(stage.ready(token).run(token))
         assert by_row == given(stage.step(END, [token]))
 
@@ -303,6 +341,7 @@ def test_a_failure_behind_the_departure_is_of_no_kind_that_a_chain_survives(
         assert len(theirs.recv(4096)) == 8 + 4 * first.runtime.width
         assert first.length() == END
         ready.deliver_nowhere()
+        ready.make_ready()
         with pytest.raises(AbortedError, match="the batch was aborted"):
             ready.run(token)
         assert first.length() == END

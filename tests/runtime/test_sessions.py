@@ -92,12 +92,12 @@ def test_cutting_a_session_cuts_the_cache_and_the_draws_too(tiny: GgufModel) -> 
             context.decode([part])
         sampler = SamplerChain(None, context)
         drawn = sampler.draw(4, tokens)
-        assert sampler.make_ready(6) == drawn
+        assert sampler.due(6) == drawn
         session = Session(sequence=1, length=5, tokens=[*tokens], sampler=sampler)
         cut_session(context, session, 3)
         assert (session.length, session.tokens) == (3, [4, 5, 6])
         assert [context.length(sequence) for sequence in (0, 1)] == [5, 3]
-        assert sampler.make_ready(6) is None, "what it accepted no longer holds"
+        assert sampler.due(6) is None, "what it accepted no longer holds"
         cut_session(context, session, 9)
         assert (session.length, context.length(1)) == (3, 3)
         session.drop_sampler()

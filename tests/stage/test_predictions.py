@@ -6,6 +6,7 @@ import socket
 import threading
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 
 from skippyd.core.wire.decode import ReplyParser
@@ -52,6 +53,73 @@ def test_a_sink_may_be_waited_for_from_another_connection(
     assert sinks.wait(KEY, 5.0) is sink
     binding.join()
     assert sinks.wait((9, 9), 0.01) is None
+
+
+@attrs.define(eq=False)
+class LentRow:
+    """Implements the part of `NextRow` that a sink uses."""
+
+    input: bytearray = attrs.Factory(bytearray)
+    descriptor: int = -1
+
+    def make_ready(self) -> None:
+        """See `NextRow.make_ready`."""
+
+    def run(self, _token: int) -> None:
+        """See `NextRow.run`."""
+
+    def deliver(
+        self, _head: bytearray, _token_at: tuple[int, int], descriptor: int = -1
+    ) -> None:
+        """See `NextRow.deliver`."""
+        self.descriptor = descriptor
+
+    def deliver_nowhere(self) -> None:
+        """See `NextRow.deliver_nowhere`."""
+        self.descriptor = -1
+
+
+def test_a_row_answers_by_itself_until_its_flow_ends(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    sinks, sink, row = ReturnSinks(), ReturnSink(pair[0]), LentRow()
+    sinks.bind(KEY, sink)
+    sink.lend(row)
+    assert row.descriptor == pair[0].fileno()
+    sinks.drop(KEY)
+    assert row.descriptor == -1
+    sinks.bind((3, 4), sink)
+    sink.lend(row)
+    assert row.descriptor == pair[0].fileno()
+    sinks.drop_connection(sink)
+    assert row.descriptor == -1
+    sink.lend(row)
+    assert row.descriptor == -1
+
+
+def test_flows_that_share_a_connection_answer_one_after_the_other(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    """A row does not wait for the lock, so none may answer by itself there."""
+    sinks, sink, row = ReturnSinks(), ReturnSink(pair[0]), LentRow()
+    sinks.bind(KEY, sink)
+    sink.lend(row)
+    sinks.bind((3, 4), sink)
+    assert row.descriptor == -1
+    sink.lend(row)
+    assert row.descriptor == -1
+
+
+def test_a_row_does_not_answer_on_a_connection_that_was_replaced(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    sinks, row = ReturnSinks(), LentRow()
+    older, newer = ReturnSink(pair[0]), ReturnSink(pair[1])
+    sinks.bind(KEY, older)
+    older.lend(row)
+    sinks.bind(KEY, newer)
+    assert row.descriptor == -1
+    assert sinks.find(KEY) is newer
 
 
 def test_the_newest_connection_of_a_flow_wins(

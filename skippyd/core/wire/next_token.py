@@ -22,6 +22,7 @@ from skippyd.core.wire.layout import (
 )
 from skippyd.core.wire.messages import forwarded
 from skippyd.core.wire.replies import predicted_token
+from skippyd.units import I32_MAX
 
 
 if TYPE_CHECKING:
@@ -97,4 +98,6 @@ class NextHead:
     def stand_behind(self, message: StageMessage) -> None:
         """Be the head of the token after this one."""
         I32.pack_into(self.bytes, POS_START_AT, message.pos_start + 1)
-        I32.pack_into(self.bytes, DECODE_STEP_AT, message.decode_step + 1)
+        # It is any peer's number: where it cannot grow, no frame is the foreseen one.
+        step = min(message.decode_step + 1, I32_MAX)
+        I32.pack_into(self.bytes, DECODE_STEP_AT, step)

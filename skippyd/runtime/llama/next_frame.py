@@ -46,6 +46,7 @@ class NextFrame:
         self._body = body
         self._poll_ns = 1000 * poll_us
         self._words = memoryview(self._head).cast("i")
+        self._held = memoryview(self._expected)  # refuses another size: it would move
         self._token_word = token_at[0] // self._words.itemsize
         self._watched = (Watched * 0)()
         self._watched_of: tuple[int, ...] = ()

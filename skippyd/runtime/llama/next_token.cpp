@@ -86,8 +86,10 @@ int32_t skippy_run_row(skippy_row *row, int32_t token, char *text, size_t capaci
     } else if (code == 0 && row->sampler != nullptr) {
         row->drawn =
             skippy_sample(row->sample, row->sampler, row->context, 0, text, capacity);
-        if (row->drawn >= 0 && delivers) {
+        if (row->drawn >= 0) {
             name_token(*row, row->drawn);
+        }
+        if (row->drawn >= 0 && delivers) {
             send_row(row);
         }
     }

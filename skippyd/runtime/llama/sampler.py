@@ -105,8 +105,7 @@ class SamplerChain:
         ]
         if self._must_restart or not in_step:
             self._catch_up(tokens)
-        if self._first_random is not None:
-            self._reseed(self._first_random, position=len(tokens))
+        self.reseed(len(tokens))
         token = self._sample(row)
         if token < 0:
             reason = error_text(self._error) if token == THREW else "no candidate"
@@ -119,18 +118,20 @@ class SamplerChain:
         """Of llama.cpp's chain, for native code that draws with it."""
         return int(ctypes.cast(self._chain, ctypes.c_void_p).value or 0)
 
-    def make_ready(self, length: int) -> int | None:
-        """Prepare the draw after `length` tokens, of which the last is still unknown.
+    def due(self, length: int) -> int | None:
+        """The last of `length` tokens, if the chain is in step with them but for it.
 
-        Returns:
-            The token it has to be: then native code may draw, and `drew` be told.
-            None when that is not known.
+        Native code may draw after that token, once `reseed` was called, and `drew` has
+        to be told. None when the chain has to catch up.
         """
         if self._must_restart or len(self._accepted) != length:
             return None
+        return self._accepted[-1]
+
+    def reseed(self, length: int) -> None:
+        """Give the random samplers the seeds of the draw after `length` tokens."""
         if self._first_random is not None:
             self._reseed(self._first_random, position=length)
-        return self._accepted[-1]
 
     def drew(self, token: int) -> None:
         """Note that native code has drawn a token."""

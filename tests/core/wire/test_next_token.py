@@ -223,3 +223,11 @@ def test_a_prediction_is_known_but_for_its_token(token: int) -> None:
 def test_a_head_without_activation_is_our_own_fault() -> None:
     with pytest.raises(LocalProtocolError, match="empty activation payload"):
         NextHead(decode_message(), source_stage_index=0, activation=b"")
+
+
+def test_behind_the_last_step_that_the_wire_can_say_the_head_stays_there() -> None:
+    """It is any peer's number, and no reason to end a lane."""
+    last = changed(middle_message(), decode_step=2**31 - 1)
+    ahead = NextHead(last, source_stage_index=2, activation=ROW)
+    ahead.stand_behind(last)
+    assert struct.unpack_from("<i", ahead.bytes, 44) == (2**31 - 1,)

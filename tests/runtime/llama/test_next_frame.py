@@ -175,6 +175,15 @@ def test_another_head_may_be_expected_from_now_on(waiting: Waiting) -> None:
     assert waiting.wait() == BYTES
 
 
+@pytest.mark.parametrize("size", [0, 23, 25, 1 << 20])
+def test_a_head_of_another_size_is_refused(waiting: Waiting, size: int) -> None:
+    """Native code holds the address of the bytes: they must not move."""
+    with pytest.raises(BufferError):
+        waiting.frame.expect(bytes(size))
+    waiting.theirs.sendall(head(5) + BODY)
+    assert waiting.wait() == FORESEEN
+
+
 # ---- nothing is read ---------------------------------------------------------------
 
 

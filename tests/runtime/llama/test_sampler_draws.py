@@ -123,7 +123,7 @@ def test_a_rewound_chain_forgets_what_it_accepted(context: StageContext) -> None
 @pytest.mark.parametrize(
     "block", [None, PLAIN, attrs.evolve(EVERYTHING, presence_penalty=5.0)]
 )
-def test_native_code_draws_from_a_chain_made_ready_what_the_chain_would(
+def test_native_code_draws_from_a_chain_that_is_due_what_the_chain_would(
     context: StageContext, block: SamplingBlock | None
 ) -> None:
     row = len(HISTORY) - 1
@@ -135,7 +135,8 @@ def test_native_code_draws_from_a_chain_made_ready_what_the_chain_would(
     )
     sample = signature(address_of(llama()._lib.llama_sampler_sample))
     for _ in range(8):
-        assert there.make_ready(len(tokens)) == tokens[-1]
+        assert there.due(len(tokens)) == tokens[-1]
+        there.reseed(len(tokens))
         drawn = sample(there.address, context.pointer, row)
         there.drew(drawn)
         assert drawn == here.draw(row, tokens)
@@ -145,24 +146,24 @@ def test_native_code_draws_from_a_chain_made_ready_what_the_chain_would(
     there.close()
 
 
-def test_a_chain_is_not_ready_unless_it_knows_the_token_before(
+def test_a_chain_is_not_due_unless_it_knows_the_token_before(
     context: StageContext,
 ) -> None:
     chain, row = SamplerChain(PLAIN, context), len(HISTORY) - 1
     length = len(HISTORY) + 1
-    assert chain.make_ready(length) is None, "it has accepted nothing"
+    assert chain.due(length) is None, "it has accepted nothing"
     drawn = chain.draw(row, HISTORY)
-    assert chain.make_ready(length + 1) is None
-    assert chain.make_ready(length - 1) is None
-    assert chain.make_ready(length) == drawn
+    assert chain.due(length + 1) is None
+    assert chain.due(length - 1) is None
+    assert chain.due(length) == drawn
     chain.rewind()
-    assert chain.make_ready(length) is None
+    assert chain.due(length) is None
     chain.draw(row, HISTORY)
-    assert chain.make_ready(length) == drawn
+    assert chain.due(length) == drawn
     chain.close()
 
 
-def test_a_chain_made_ready_in_vain_draws_as_one_that_was_not(
+def test_a_chain_reseeded_in_vain_draws_as_one_that_was_not(
     context: StageContext,
 ) -> None:
     """Another token was fed than the one drawn: it catches up as ever."""
@@ -170,7 +171,8 @@ def test_a_chain_made_ready_in_vain_draws_as_one_that_was_not(
     row, told = len(HISTORY) - 1, [*HISTORY, 50]
     chain, fresh = SamplerChain(block, context), SamplerChain(block, context)
     drawn = chain.draw(row, HISTORY)
-    assert chain.make_ready(len(told)) == drawn != 50
+    assert chain.due(len(told)) == drawn != 50
+    chain.reseed(len(told))
     assert chain.draw(row, told) == fresh.draw(row, told)
     chain.close()
     fresh.close()
