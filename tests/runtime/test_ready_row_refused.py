@@ -21,15 +21,15 @@ from skippyd.runtime.failures import (
 )
 from skippyd.runtime.llama.bindings import address_of, llama
 from skippyd.runtime.settings import EngineSettings
-from skippyd.runtime.stage_runtime import LlamaStageRuntime, load_stage_runtime
+from skippyd.runtime.stage_runtime import load_stage_runtime
+from support.one_slice import OneSlice
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from skippyd.model.gguf_model import GgufModel
     from skippyd.runtime.interface import StepResult
-    from skippyd.runtime.ready_row import ReadyRow
 
     Change = Callable[["Slice"], object]
 
@@ -46,34 +46,8 @@ RANGES = {"first": (0, 3), "middle": (2, 4), "final": (3, 6), "whole": (0, 6)}
 
 
 @attrs.define
-class Slice:
-    """One stage alone: what enters it is a token, or a row made from the token."""
-
-    runtime: LlamaStageRuntime
-
-    def entering(self, tokens: Sequence[int]) -> bytes | None:
-        if self.runtime.model_slice.is_first:
-            return None
-        rows = [np.sin(np.arange(self.runtime.width) * (t % 97 + 1)) for t in tokens]
-        return np.array(rows, np.float32).tobytes()
-
-    def step(
-        self, position: int, tokens: Sequence[int], session: int = 1
-    ) -> StepResult:
-        return self.runtime.step(
-            session,
-            position=position,
-            tokens=tokens,
-            activation=self.entering(tokens),
-            predict=True,
-        )
-
-    def ready(self, token: int) -> ReadyRow:
-        """The next row with the token's input in it."""
-        ready = self.runtime.ready_row(1)
-        assert ready is not None
-        ready.input[:] = self.entering([token]) or ready.input
-        return ready
+class Slice(OneSlice):
+    """One stage, and what it holds."""
 
     def length(self) -> int:
         """What the table and the cache agree that the session holds."""

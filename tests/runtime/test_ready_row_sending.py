@@ -18,7 +18,8 @@ from skippyd.core.wire.replies import predicted_token
 from skippyd.core.wire.sampling import SamplingBlock
 from skippyd.model.slicing import slice_model
 from skippyd.runtime.settings import EngineSettings
-from skippyd.runtime.stage_runtime import LlamaStageRuntime, load_stage_runtime
+from skippyd.runtime.stage_runtime import load_stage_runtime
+from support.one_slice import OneSlice
 
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from skippyd.model.gguf_model import GgufModel
     from skippyd.runtime.interface import StepResult
-    from skippyd.runtime.ready_row import ReadyRow
 
 pytestmark = pytest.mark.native
 
@@ -48,10 +48,9 @@ def activation_of(result: StepResult) -> bytes:
 
 
 @attrs.define
-class Sending:
+class Sending(OneSlice):
     """A stage with a session that has read the prompt, and a socket to send to."""
 
-    runtime: LlamaStageRuntime
     ours: socket.socket
     theirs: socket.socket
     drawn: int = 0
@@ -59,28 +58,6 @@ class Sending:
     def begin(self, block: SamplingBlock | None = None) -> None:
         self.runtime.configure(1, block)
         self.drawn = self.step(0, PROMPT).token or 0
-
-    def entering(self, tokens: list[int]) -> bytes | None:
-        if self.runtime.model_slice.is_first:
-            return None
-        rows = [np.cos(np.arange(self.runtime.width) * (token + 1)) for token in tokens]
-        return np.array(rows, np.float32).tobytes()
-
-    def step(self, position: int, tokens: list[int]) -> StepResult:
-        return self.runtime.step(
-            1,
-            position=position,
-            tokens=tokens,
-            activation=self.entering(tokens),
-            predict=True,
-        )
-
-    def ready(self, token: int) -> ReadyRow:
-        """The row for a token, without a word about sending."""
-        ready = self.runtime.ready_row(1)
-        assert ready is not None
-        ready.input[:] = self.entering([token]) or ready.input
-        return ready
 
     def expected(self, token: int) -> tuple[bytes, int | None]:
         """Activation and token of a step in the place of the row that was run."""

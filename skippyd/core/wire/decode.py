@@ -7,7 +7,7 @@ awaited, and everything that the prefix alone can tell is checked before anythin
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from skippyd.core.wire.activation import activation_bytes
 from skippyd.core.wire.kinds import (
@@ -48,9 +48,6 @@ from skippyd.core.wire.sampling import parse_sampling
 from skippyd.errors import FailureCode, LocalProtocolError, RemoteProtocolError
 
 
-if TYPE_CHECKING:
-    from skippyd.core.wire.activation import Payload
-
 _MESSAGE_KINDS: Final = {kind.value: kind for kind in MessageKind}
 _REPLY_KINDS: Final = {kind.value: kind for kind in ReplyKind}
 _FAILURE_CODES: Final = {code.value: code for code in FailureCode}
@@ -86,42 +83,22 @@ class MessageParser(Parsing[StageMessage]):
             _PREFIX_NAME,
             MESSAGE_PREFIX.size,
             partial(_parse_message, width=activation_width),
+            whole_bytes=MESSAGE_PREFIX.size + WIRE_VALUE_BYTES * (1 + activation_width),
+            parse_whole=_whole_decode,
         )
-        self._width = activation_width
-        self._decode_bytes = MESSAGE_PREFIX.size + WIRE_VALUE_BYTES * (
-            1 + activation_width
-        )
-
-    def receive_data(self, data: Payload) -> None:
-        """Keep bytes that arrived; raises as `Parsing.receive_data`."""
-        if (
-            len(data) == self._decode_bytes
-            and isinstance(data, bytes)
-            and self.is_idle
-            and (message := _whole_decode(data)) is not None
-        ):
-            self._done.append(message)
-        else:
-            super().receive_data(data)
 
 
 class ReplyParser(Parsing[StageReply | Failure]):
     """Replies of one connection; used like `MessageParser`."""
 
     def __init__(self) -> None:
-        super().__init__(_REPLY_NAME, REPLY_HEAD.size, _parse_reply)
-
-    def receive_data(self, data: Payload) -> None:
-        """Keep bytes that arrived; raises as `Parsing.receive_data`."""
-        if (
-            len(data) == _PREDICTION_BYTES
-            and isinstance(data, bytes)
-            and self.is_idle
-            and (reply := _whole_prediction(data)) is not None
-        ):
-            self._done.append(reply)
-        else:
-            super().receive_data(data)
+        super().__init__(
+            _REPLY_NAME,
+            REPLY_HEAD.size,
+            _parse_reply,
+            whole_bytes=_PREDICTION_BYTES,
+            parse_whole=_whole_prediction,
+        )
 
 
 def _whole_decode(data: bytes) -> StageMessage | None:

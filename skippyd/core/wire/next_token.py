@@ -51,13 +51,10 @@ def has_next(message: StageMessage) -> bool:
 
 def follows(message: StageMessage, previous: StageMessage) -> bool:
     """Whether it decodes the next token after `previous`, for which `has_next` holds."""
-    # One expression on the path of every token: a call each would cost more than it.
     return (
-        message.kind is MessageKind.DECODE_EMBD
+        has_next(message)
         and message.pos_start == previous.pos_start + 1
         and message.decode_step == previous.decode_step + 1
-        and message.token_count == 1
-        and message.tokens == (message.current_token,)
         and message.request_id == previous.request_id
         and message.session_id == previous.session_id
         and message.prompt_token_count == previous.prompt_token_count
@@ -66,9 +63,6 @@ def follows(message: StageMessage, previous: StageMessage) -> bool:
         and message.seq_id == previous.seq_id
         and message.phase == previous.phase
         and message.flags == previous.flags
-        and message.sampling is None
-        and message.chat_metadata is None
-        and not message.positions
     )
 
 

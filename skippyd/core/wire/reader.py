@@ -161,11 +161,16 @@ class Parsing(Generic[T]):
         what: Name of a value's first element, for error messages.
         boundary_bytes: Size of that element.
         parse: Makes the generator that parses one value.
+        whole_bytes: Size of the value that comes most; 0 when there is none.
+        parse_whole: Parses bytes of that size at once, by the same rules; None when
+            they are another value. They usually arrive together.
     """
 
     what: str
     boundary_bytes: int
     parse: Callable[[ByteReader], Parser[T]]
+    whole_bytes: int = 0
+    parse_whole: Callable[[bytes], T | None] = lambda _data: None
     _reader: ByteReader = attrs.field(init=False)
     _running: Parser[None] = attrs.field(init=False)
     _done: list[T] = attrs.field(init=False, factory=list)
@@ -189,6 +194,12 @@ class Parsing(Generic[T]):
             raise LocalProtocolError(
                 f"{len(data)} bytes were given to a parser after the end of its stream"
             )
+        is_whole = len(data) == self.whole_bytes and isinstance(data, bytes)
+        if is_whole and self.at_boundary:
+            value = self.parse_whole(data)  # type: ignore[arg-type]  # bytes, see above
+            if value is not None:
+                self._done.append(value)
+                return
         self._reader.receive_data(data)
 
     def receive_eof(self) -> None:
@@ -220,11 +231,6 @@ class Parsing(Generic[T]):
     def at_boundary(self) -> bool:
         """Whether no byte of an unfinished or untaken value is held."""
         return not (self._done or self._reader.taken or self._reader.held_bytes)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is held and nothing stands against more bytes."""
-        return self._failure is None and not self._ended and self.at_boundary
 
     @property
     def wanted_bytes(self) -> int:

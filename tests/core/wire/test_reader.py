@@ -145,24 +145,15 @@ def test_a_broken_rule_is_the_peers_and_stays(head: bytes) -> None:
         assert str(later.value) == str(first.value)
 
 
-def test_a_parser_is_idle_until_it_holds_a_byte_and_again_when_all_is_taken() -> None:
+def test_a_parser_is_at_a_boundary_until_it_holds_a_byte_and_when_all_is_taken() -> (
+    None
+):
     parsing = pairs()
-    idle, taken = [parsing.is_idle], []
+    at_boundary, taken = [parsing.at_boundary], []
     for piece in (b"\x02a", b"b"):
         parsing.receive_data(piece)
-        idle.append(parsing.is_idle)
+        at_boundary.append(parsing.at_boundary)
         taken.append(parsing.next_value())
-        idle.append(parsing.is_idle)
+        at_boundary.append(parsing.at_boundary)
     assert taken == [None, (b"\x02", b"ab")]
-    assert idle == [True, False, False, False, True]
-
-
-def test_a_parser_is_not_idle_after_an_error_or_the_end() -> None:
-    failed, ended = pairs(), pairs()
-    failed.receive_data(b"\xff")
-    with pytest.raises(RemoteProtocolError):
-        failed.next_value()
-    assert not failed.is_idle
-    ended.receive_eof()
-    assert ended.at_boundary
-    assert not ended.is_idle
+    assert at_boundary == [True, False, False, False, True]
